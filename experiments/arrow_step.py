@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A process of experiments/bench_arrow.py: it makes batches of Arrow, adds them up, or changes one
-column and passes them on. Batches come and go by streams of a node, by Arrow IPC over Unix sockets,
-or both. Or it decodes Parquet files, with the node's cache or without.
+"""A process of experiments/bench_arrow.py. It makes Arrow batches, sums them up, or changes one
+column and passes them on. Batches arrive and leave through streams of a node, through Arrow IPC
+over Unix sockets, or both. Alternatively the process decodes Parquet files, with or without the
+node's cache.
 
-It says ``ready``, begins at a line on its standard input, and answers each further one with what it
-has done so far.
+It prints ``ready``, starts after a line on its standard input, and answers each further line with
+its counters so far.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ BUFFER = 4 << 20
 
 
 class Done:
-    """What it has done so far."""
+    """The work done so far."""
 
     def __init__(self) -> None:
         self.batches = self.bytes = 0
@@ -46,7 +47,7 @@ class Done:
         self.files: arrow.Files | None = None
 
     def mark(self) -> str:
-        """As a line."""
+        """Return the counters as a JSON line."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         return json.dumps(
             {
@@ -68,7 +69,7 @@ class Done:
 
 
 def received(path: str) -> Iterator[pa.RecordBatch]:
-    """By Arrow IPC from who listens there."""
+    """Yield batches from the process that listens at a socket, by Arrow IPC."""
     s = socket.socket(socket.AF_UNIX)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
     s.connect(path)
@@ -77,7 +78,7 @@ def received(path: str) -> Iterator[pa.RecordBatch]:
 
 
 def read(o: argparse.Namespace, files: arrow.Files | None) -> Iterator[pa.RecordBatch]:
-    """From a stream: what is in its ring, or in files."""
+    """Yield batches from a stream, whose data are in its ring or in files."""
     with arrow.read(o.source, socket=o.socket, files=files, trusted=o.trusted, start="earliest") as reader:
         for item in reader:
             batch = item.batch
@@ -87,13 +88,14 @@ def read(o: argparse.Namespace, files: arrow.Files | None) -> Iterator[pa.Record
 
 
 def made(o: argparse.Namespace, files: arrow.Files | None) -> Iterator[pa.RecordBatch]:
-    """New ones, each of other numbers; in a file from the beginning, where there are files."""
+    """Yield new batches with different numbers. If there are files, the numbers are written
+    directly into one."""
     template = np.arange(o.rows, dtype=np.int64)
     names = [f"c{i}" for i in range(o.columns)]
     memory = [np.empty(o.rows, np.int64) for _ in names]
     for number in range(o.batches or sys.maxsize):
         size = template.nbytes
-        if files is None:  # who sends it is done with it when it was sent
+        if files is None:  # the sender does not need the batch after sending it
             for i, column in enumerate(memory):
                 np.add(template, number + i, out=column)
             columns = [pa.array(column) for column in memory]
@@ -117,7 +119,7 @@ def made(o: argparse.Namespace, files: arrow.Files | None) -> Iterator[pa.Record
 
 
 def sent(paths: list[str]) -> Callable[[pa.RecordBatch], None]:
-    """By Arrow IPC to all who connect; it waits for them."""
+    """Send batches by Arrow IPC to all processes that connect, after waiting for them."""
     writers: list[pa.RecordBatchStreamWriter] = []
     waiting = []
     for path in paths:
@@ -141,7 +143,7 @@ def sent(paths: list[str]) -> Callable[[pa.RecordBatch], None]:
 
 
 def appended(o: argparse.Namespace, client: node.Client, files: arrow.Files | None) -> Callable[[pa.RecordBatch], None]:
-    """To a stream; it waits while that has no room."""
+    """Append batches to a stream. It waits while the stream has no room."""
     writer = arrow.Writer(client, o.to, files=files, rewritable=o.rewritable)  # without files: in the ring
 
     def append(batch: pa.RecordBatch) -> None:
@@ -159,26 +161,26 @@ def appended(o: argparse.Namespace, client: node.Client, files: arrow.Files | No
 
 
 def change(batch: pa.RecordBatch, at: int) -> pa.RecordBatch:
-    """One column again, the others as they are."""
+    """Compute one column again, and keep the others."""
     at %= batch.num_columns
     return batch.set_column(at, batch.schema.names[at], pc.add(batch.column(at), 1))
 
 
 def looked_at(column: pa.Array) -> int:
-    """The sum of its numbers, or how many bytes its words have."""
+    """Return the sum of a column's numbers, or the total length of its words in bytes."""
     numbers = pc.binary_length(column) if pa.types.is_string(column.type) else column
     return int(pc.sum(numbers).as_py())
 
 
 def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same in memory of this process: what a step passes on that has no references."""
+    """Copy a batch into this process's memory, as a step without references passes it on."""
     columns = [pa.array(np.array(column.to_numpy(), copy=True)) for column in batch.columns]
     return pa.record_batch(columns, batch.schema.names)
 
 
 def decoded(o: argparse.Namespace, files: arrow.Files | None) -> Iterator[pa.RecordBatch]:
-    """Of Parquet files, in turn, with the node's cache where there are files. What a file has is
-    known by its content, which is read each time.
+    """Yield the batches of Parquet files, in turn, with the node's cache if there are files. The
+    cache identifies a file by its content, which is read each time.
     """
     paths = sorted(Path(o.parquet).glob("*.parquet"))
     for number in itertools.count():
@@ -196,7 +198,7 @@ def decoded(o: argparse.Namespace, files: arrow.Files | None) -> Iterator[pa.Rec
 
 
 def work(o: argparse.Namespace, done: Done) -> None:
-    """All of it."""
+    """Run the whole step."""
     files = done.files
     to = None
     if o.to.startswith("ipc:"):
@@ -235,7 +237,7 @@ begin = threading.Event()
 
 
 def main() -> None:
-    """The command."""
+    """Parse the arguments and run."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--socket", required=True)
     parser.add_argument("--source", default="", help="a stream, or ipc:PATH; if left out, it makes batches")

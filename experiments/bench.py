@@ -56,7 +56,7 @@ NEAR_CEILING = 0.8
 
 @dataclass(frozen=True)
 class Case:
-    """What is asked of the switches."""
+    """A load on the switches."""
 
     chain: int
     what: str
@@ -64,7 +64,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name for people."""
         return f"{'one switch' if self.chain == 1 else f'chain of {self.chain}'}: {self.what}"
 
 
@@ -85,19 +85,19 @@ MODES = {"throughput": ("-n", str(OUTSTANDING)), "serial": ("--serial",)}
 
 
 def topology(chain: int, bits: int) -> p4app.Topology:
-    """A line of switches with a host at each; a chain of one has a second switch alongside it,
+    """A line of switches with a host at each. For a chain of one the line has a second switch,
     which is not a member.
     """
     content = p4app.line(max(chain, 2), profile=bits)
     content["netcraq"]["chains"][0]["members"] = [f"s{i}" for i in range(1, chain + 1)]
     checked = p4app.check(content, f"a chain of {chain}")
-    # A lease of 200 ms runs out when the load takes all CPUs from the controller; here that is not
-    # what is measured.
+    # A lease of 200 ms expires when the load leaves no CPU time for the controller. This benchmark
+    # does not measure that.
     return replace(checked, chains=(replace(checked.chains[0], lease_ms=2000),))
 
 
 class Failed(Exception):
-    """A run that is not a measurement: wrong or missing answers."""
+    """A run with wrong or missing answers, which is not a measurement."""
 
 
 def checked(done: subprocess.CompletedProcess[str], command: list[str]) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def ceiling(hook: str, bits: int, seconds: float, mode: tuple[str, ...]) -> list
 
 
 class Bench:
-    """One run: all that is measured, and how far it is."""
+    """One run: all its measurements, and its progress."""
 
     def __init__(self, options: argparse.Namespace, progress: Progress) -> None:
         self.options = options
@@ -138,7 +138,7 @@ class Bench:
         )
 
     def note(self, engine: str, bits: int, case: str, mode: str, report: dict[str, Any]) -> None:
-        """Keep one measurement."""
+        """Keep a measurement."""
         latency = report["latencyMicros"]
         self.rows.append(
             {
@@ -157,11 +157,11 @@ class Bench:
         )
 
     def step(self, what: str) -> None:
-        """Say what comes next."""
+        """Show the next step."""
         self.progress.update(self.task, advance=1, description=what)
 
     def ceilings(self, bits: int) -> None:
-        """What the generator does against a reflector."""
+        """Measure the generator's rate against a reflector."""
         for hook in ("tc", "xdp"):
             for mode, arguments in MODES.items():
                 self.step(f"{bits} bits, reflector at {hook}")
@@ -170,7 +170,7 @@ class Bench:
                 self.note(f"reflector {hook}", bits, "reflector", mode, checked(done, command))
 
     def network(self, engine: str, bits: int, chain: int, out: Path) -> None:
-        """All cases on one network."""
+        """Measure all cases on one network."""
         with network_namespaces.private(), ChainNetwork(topology(chain, bits), **ENGINES[engine], out=out) as net:
             running = net.running_engine
             if engine.startswith("ebpf") and engine.split()[1] not in running.lower():
@@ -187,7 +187,7 @@ class Bench:
             self.measure(net, engine, bits, first, "serial, socket", [*first.arguments, "--serial"])
 
     def measure(self, net: ChainNetwork, engine: str, bits: int, case: Case, mode: str, arguments: list[str]) -> None:
-        """One case."""
+        """Measure one case."""
         command = ["bin/netcraqctl", "bench", "-o", "json", "--duration", f"{self.options.seconds}s", *arguments]
         try:
             done = net.execute("h1", command, timeout=self.options.seconds + 60, check=False)
@@ -196,7 +196,7 @@ class Bench:
             self.failures.append(f"{engine}, {bits} bits, {case.name}, {mode}: {failure}")
 
     def run(self) -> None:
-        """Everything, as often as asked."""
+        """Measure everything, for all repetitions."""
         with tempfile.TemporaryDirectory(prefix="netcraq-bench-") as out:
             for repetition in range(self.options.repetitions):
                 for bits in self.options.bits:
@@ -210,9 +210,9 @@ class Bench:
 
 
 def programs(console: Console, engines: list[str], widths: list[int], quick: bool) -> list[dict[str, Any]]:
-    """Nanoseconds only of the programs, as the kernel runs them on a frame in memory
-    (BPF_PROG_TEST_RUN): no devices, no generator. At the hooks of the engines, and with the
-    VALUE_BITS, that are asked for.
+    """Measure only the programs' time in nanoseconds: the kernel runs them on a frame in memory
+    (BPF_PROG_TEST_RUN), without devices and generator. It uses the hooks of the requested engines
+    and the requested VALUE_BITS.
     """
     hooks = [ENGINES[name]["hook"] for name in engines if "hook" in ENGINES[name]]
     if not hooks:
@@ -235,7 +235,7 @@ def programs(console: Console, engines: list[str], widths: list[int], quick: boo
 
 
 def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each case: medians and spreads of its repetitions, and its ratios to BMv2's."""
+    """One row for each case: medians and ranges of its repetitions, and its ratios to BMv2's."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["bits"], row["case"], row["mode"], row["engine"]), []).append(row)
@@ -276,7 +276,7 @@ def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]], bits: int) -> Table:
-    """The rows of one width of values, for people."""
+    """A table of the rows of one value width."""
     out = Table(
         title=f"{bits}-bit values (median of the repetitions; {OUTSTANDING} outstanding for throughput, one for serial)"
     )
@@ -313,7 +313,7 @@ def table(rows: list[dict[str, Any]], bits: int) -> Table:
 
 
 def aims(rows: list[dict[str, Any]], alone: list[dict[str, Any]]) -> list[tuple[str, float, str, bool]]:
-    """What the project set out to reach, and what was measured."""
+    """Compare the project's aims with the measurements."""
     out = []
     reads = {case.name for case in CASES if case.what in ("read", "read, nearest switch")}
     for row in rows:
@@ -361,7 +361,7 @@ def aims(rows: list[dict[str, Any]], alone: list[dict[str, Any]]) -> list[tuple[
 
 
 def numbers(text: str) -> list[int]:
-    """``128,8192``."""
+    """Parse a list of numbers such as ``128,8192``."""
     return [int(part) for part in text.split(",")]
 
 
@@ -388,7 +388,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Command line."""
+    """Run the benchmark and return the exit status."""
     options = arguments().parse_args()
     if options.quick:
         options.seconds, options.repetitions = min(options.seconds, 0.2), 1

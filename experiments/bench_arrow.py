@@ -1,25 +1,25 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measure batches of Arrow by a node's files, and by Arrow IPC over Unix sockets (``make
+"""Measure Arrow batches through a node's files, and through Arrow IPC over Unix sockets (``make
 bench-arrow``): the benchmarks of "Zerrow: True Zero-Copy Arrow Pipelines in Bauplan" (2025) that
-can be had without its kernel module, on one machine.
+are possible without its kernel module, on one machine.
 
-* *one input, many consumers*: one program makes batches, and 1 to 16 add up what is in them; by
-  sealed files, by files that are written again, and by a socket for each consumer.
-* *small batches*: the same with batches that fit into the ring of a stream, where they are written
-  by the node, as well.
-* *a chain of steps*: each makes one column anew and passes the batch on; by reference, with all
-  columns copied into a new file, and by sockets.
-* *the cache*: programs that read the same Parquet files, with what was decoded shared, and not.
+* *one input, many consumers*: one program makes batches, and 1 to 16 programs sum them up, through
+  sealed files, through reused files, and through a socket for each consumer.
+* *small batches*: the same with batches that fit into the ring of a stream, and additionally with
+  the node writing them into the ring.
+* *a chain of steps*: each step computes one column again and passes the batch on: by reference,
+  with all columns copied into a new file, and through sockets.
+* *the cache*: programs read the same Parquet files, with and without sharing the decoded data.
 
-All processes are of their own. The ways take turns, and begin again for each round; a ratio is the
-median of the rounds' own. Beside rates by the clock stands processor time, of all processes with
-the node's server, which others on this machine change least. Memory is what the processes have in
-proportion (PSS), and what files in memory grew by on the whole machine (Shmem), in MiB: what is in
-a file that nobody maps is in no process's PSS.
+Each step is a separate process. The variants take turns in each round, and a ratio is the median of
+the rounds' ratios. Besides rates by elapsed time the tables show processor time of all processes
+including the node's server, because other work on the machine affects it least. Memory is the
+processes' proportional share (PSS), and the growth of in-memory files on the whole machine (Shmem),
+in MiB: an in-memory file that no process maps is in no process's PSS.
 
-What misses an aim is marked; the exit status is 0 all the same. ``out/bench-arrow.json`` has every
-round, ``out/bench-arrow.svg`` and ``.png`` a figure.
+A missed aim is marked, but the exit status is still 0. ``out/bench-arrow.json`` has every round,
+``out/bench-arrow.svg`` and ``.png`` a figure.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ PARQUET_FILES = 8
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured, by each way."""
+    """A case, which each variant measures."""
 
     part: str
     count: int
@@ -89,12 +89,12 @@ class Case:
 
     @property
     def name(self) -> str:
-        """In the results."""
+        """The name in the results."""
         return " | ".join(f"{k}={v}" for k, v in asdict(self).items())
 
 
 def cases(quick: bool) -> list[Case]:
-    """All that is measured."""
+    """All cases."""
     if quick:
         return [Case(CONSUMERS, 2), Case(SMALL, 2, rows=SMALL_ROWS), Case(CHAIN, 2), Case(CACHE, 2)]
     out = [Case(CONSUMERS, n) for n in (1, 2, 4, 8, 16)]
@@ -109,14 +109,15 @@ def cases(quick: bool) -> list[Case]:
 
 
 def processes(case: Case, way: str, directory: str, where: str) -> Iterator[tuple[str, list[str]]]:
-    """What is started, in this order: its role, and the arguments of its arrow_step.py."""
+    """Yield the processes to start, in order: each one's role, and the arguments of its
+    arrow_step.py."""
     common = ["--socket", where, "--rows", str(case.rows), "--columns", str(COLUMNS)]
     if case.part == CACHE:
         for _ in range(case.count):
             yield "last", [*common, "--parquet", directory, *(["--cache"] if way == "cache" else [])]
         return
     files = {"rewritable": ["--rewritable", "--trusted"], "ring": ["--ring"]}.get(way, [])
-    # Who keeps batches of a ring keeps its writer from going on, so the last ones keep few.
+    # A consumer that keeps a ring's batches blocks the writer, so the last ones keep few.
     last = [*common, *files, "--touch", str(case.touch), "--keep", "1"]
     if case.part in (CONSUMERS, SMALL):
         to = [f"ipc:{directory}/{n}" for n in range(case.count)] if way == "ipc" else ["s0"] * case.count
@@ -134,7 +135,7 @@ def processes(case: Case, way: str, directory: str, where: str) -> Iterator[tupl
 
 
 def parquet(directory: str) -> None:
-    """Files to decode: numbers that have an order, and words that repeat."""
+    """Write files to decode: numbers that are sorted, and words that repeat."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -154,7 +155,7 @@ def parquet(directory: str) -> None:
 
 
 def memory(pids: list[int]) -> float:
-    """What processes have in proportion, in MiB."""
+    """The proportional memory (PSS) of processes, in MiB."""
     total = 0
     for pid in pids:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
@@ -164,7 +165,7 @@ def memory(pids: list[int]) -> float:
 
 
 def in_files() -> float:
-    """What this machine has in files in memory, in MiB."""
+    """The memory of this machine's in-memory files, in MiB."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("Shmem:"):
             return int(line.split()[1]) / 1024
@@ -172,7 +173,7 @@ def in_files() -> float:
 
 
 def until(loads: list[Load], batches: int) -> None:
-    """Wait until each has had so many."""
+    """Wait until each load has processed a number of batches."""
     deadline = time.monotonic() + 60
     while min(m["batches"] for m in marks(loads)) < batches:
         if time.monotonic() > deadline:
@@ -181,7 +182,7 @@ def until(loads: list[Load], batches: int) -> None:
 
 
 def measure(case: Case, way: str, seconds: float, parquets: str) -> dict[str, Any]:
-    """One run."""
+    """Run one variant of a case once."""
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="netcraq-arrow-"))
         where = f"{directory}/s"
@@ -190,7 +191,7 @@ def measure(case: Case, way: str, seconds: float, parquets: str) -> dict[str, An
         stack.callback(share.close)
         pid, _ = stack.enter_context(broker([str(COMMAND), "serve", "--socket", where], share, 0))
         with node.connect(where) as client:
-            size = 256 << 10 if way == "ring" else 1024  # of one record, which has 700 bytes, or a batch
+            size = 256 << 10 if way == "ring" else 1024  # of one record, which has 700 bytes, or of one batch
             for n in range(case.count + 1 if case.part == CHAIN else 1):
                 client.open_stream(f"s{n}", {"partitions": 1, "objectBytes": size, "objects": OBJECTS})
         loads: list[tuple[str, Load]] = []
@@ -198,11 +199,11 @@ def measure(case: Case, way: str, seconds: float, parquets: str) -> dict[str, An
             load = Load([sys.executable, str(STEP), *options])
             stack.callback(load.close)
             loads.append((role, load))
-        for _, load in reversed(loads):  # who reads, first
+        for _, load in reversed(loads):  # readers first
             load.say()
         all_of = [load for _, load in loads]
         lasts = [load for role, load in loads if role == "last"]
-        until(lasts, OBJECTS + 2)  # rings are full, and files that are used again are there
+        until(lasts, OBJECTS + 2)  # until the rings are full, and reused files exist
         time.sleep(seconds / 4)
         first, used, begun = marks(all_of), all_cpu_seconds(pid), time.monotonic()
         time.sleep(seconds)
@@ -223,7 +224,7 @@ def measure(case: Case, way: str, seconds: float, parquets: str) -> dict[str, An
         "cpu_server": round(used / took, 3),
         "cpu_roles": {role: round(sum(each), 3) for role, each in roles.items()},
         **{
-            # The first one's batches are born in files.
+            # The first step's batches are written into files from the start.
             what: round(
                 sum(b[what] - a[what] for (role, _), a, b in zip(loads, first, last, strict=True) if role != "first")
                 / took
@@ -240,7 +241,7 @@ Measured = dict[str, dict[str, list[dict[str, Any]]]]
 
 
 def go(options: argparse.Namespace, todo: list[Case], say: Callable[[str], None]) -> dict[str, Any]:
-    """All runs, in turn."""
+    """Run everything, in turn."""
     before, began = os.getloadavg(), time.monotonic()
     measured: Measured = {}
     with tempfile.TemporaryDirectory(prefix="netcraq-arrow-parquet-") as parquets:
@@ -268,18 +269,19 @@ def go(options: argparse.Namespace, todo: list[Case], say: Callable[[str], None]
 
 
 def ratios(ways: dict[str, list[dict[str, Any]]], way: str, other: str, what: str) -> list[float]:
-    """Of the rounds' own."""
+    """The ratios within each round."""
     return [a[what] / max(0.1, b[what]) for a, b in zip(ways[way], ways[other], strict=True)]
 
 
 def spread(values: list[float]) -> str:
-    """The median, and from where to where."""
+    """The median and the range."""
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
 def judge(todo: list[Case], measured: Measured) -> list[Aim]:
-    """Three times Arrow IPC over sockets with eight consumers, and memory that does not grow with
-    them. The paper has 1.5 to 9.5 times for its pipelines, and 2.8 where several read the same.
+    """The aims: three times the rate of Arrow IPC over sockets with eight consumers, and memory
+    that does not grow with the consumers. The paper reports 1.5 to 9.5 times for its pipelines, and
+    2.8 where several read the same input.
     """
     out = []
     for case in todo:
@@ -301,7 +303,7 @@ def judge(todo: list[Case], measured: Measured) -> list[Aim]:
     if len(grown) > 1:
         few, many = grown[0], grown[-1]
         for way in WAYS[CONSUMERS]:
-            # What is beyond the interpreters and their libraries: shares of files, and buffers.
+            # Memory beyond the interpreters and their libraries: shares of files, and buffers.
             more = [statistics.median(r["pss"] for r in measured[c.name][way]) - own(c.count) for c in (few, many)]
             text = f"{more[0]:.0f} and {more[1]:.0f} MiB"
             out.append(
@@ -315,7 +317,7 @@ PROGRAM: list[float] = []
 
 
 def own(consumers: int) -> float:
-    """What the programs alone have, with the maker."""
+    """The memory of idle programs and the maker."""
     if not PROGRAM:
         idle = [Load([sys.executable, str(STEP), "--socket", "/nowhere"]) for _ in range(2)]
         try:
@@ -327,7 +329,7 @@ def own(consumers: int) -> float:
 
 
 def tables(todo: list[Case], measured: Measured) -> Iterator[Table]:
-    """A table for each part."""
+    """Yield a table for each part."""
     for part in dict.fromkeys(case.part for case in todo):
         table = Table(title=f"{part}: MiB a second, at all who read last")
         for column in ("count", "columns\nlooked at", "way"):
@@ -366,7 +368,7 @@ def tables(todo: list[Case], measured: Measured) -> Iterator[Table]:
 
 
 def draw(todo: list[Case], measured: Measured, folder: Path) -> list[Path]:
-    """Rates over the count, for each part."""
+    """Draw rates over the number of processes, for each part."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -398,7 +400,7 @@ def draw(todo: list[Case], measured: Measured, folder: Path) -> list[Path]:
 
 
 def show(console: Console, todo: list[Case], result: dict[str, Any]) -> None:
-    """All that people are told."""
+    """Print all results."""
     for table in tables(todo, result["measured"]):
         console.print(table)
     console.print("*: columns that steps, or the cache, copied into files; what IPC copies is not counted")
@@ -407,7 +409,7 @@ def show(console: Console, todo: list[Case], result: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """The command."""
+    """Run the benchmark and return the exit status."""
     bench = Bench(
         "bench_arrow",
         "Measure batches of Arrow by files of a node, and by Arrow IPC.",

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measure what a request costs a client: Python's, blocking and for asyncio, alongside Go's (``make
-bench-clients``).
+"""Measure the cost of a request in Python's clients, the blocking one and the one for asyncio, and
+in Go's (``make bench-clients``).
 
-A chain of three switches of 128 bits; every client runs in a host at the head and reads 64 keys,
-through a socket. In turn and back, several times: one request at a time, and 16 and 64 at once.
-Beside the rate, which says how busy the machine was, the processor time of the client's process for
-a request, which says what it cost. What starting takes is not in it: each client is run for a short
-and for a long while, and the difference counts.
+A chain of three switches has 128-bit values. Every client runs in a host at the head and reads 64
+keys, through a socket. The clients take turns, in alternating order, several times: with one
+request at a time, and with 16 and 64 concurrent ones. The rate depends on other load on the
+machine. The processor time of the client's process for each request is its cost. Start-up is
+excluded: each client runs once for a short and once for a long time, and the difference counts.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ CLIENTS = {
 
 
 def names() -> list[str]:
-    """The keys."""
+    """The names of the keys."""
     return [f"/bench/{n}" for n in range(KEYS)]
 
 
 def value(n: int) -> bytes:
-    """What a key has, which every answer is compared with."""
+    """The value of a key, to compare every answer with."""
     return b"value %d" % n
 
 
 def run_blocking(keys: list[int], seconds: float) -> int:
-    """Reads one after the other; how many."""
+    """Read sequentially, and return the number of reads."""
     done = 0
     with client.Client.from_controller() as c:
         end = time.monotonic() + seconds
@@ -71,7 +71,7 @@ def run_blocking(keys: list[int], seconds: float) -> int:
 
 
 async def run_asyncio(keys: list[int], seconds: float, at_once: int) -> int:
-    """So many readers alongside each other; how many reads."""
+    """Read with a number of concurrent readers, and return the number of reads."""
     done = 0
     async with await aio.Client.from_controller(in_flight=at_once, sessions=1) as c:
         end = time.monotonic() + seconds
@@ -88,7 +88,7 @@ async def run_asyncio(keys: list[int], seconds: float, at_once: int) -> int:
 
 
 def inside(kind: str, at_once: int, seconds: float) -> None:
-    """The load itself, in a host: prints how many reads were answered."""
+    """The load itself, in a host: print the number of answered reads."""
     placed = Admin().keys("/bench/")
     keys = [placed[name] for name in names()]
     done = run_blocking(keys, seconds) if kind == "blocking" else asyncio.run(run_asyncio(keys, seconds, at_once))
@@ -96,7 +96,8 @@ def inside(kind: str, at_once: int, seconds: float) -> None:
 
 
 def one(net: Any, kind: str, at_once: int, seconds: float) -> tuple[int, float]:
-    """Runs a client in the host; how many reads, and the processor time of its process."""
+    """Run a client in the host. Return the number of reads, and the processor time of the client's
+    process."""
     from topologies import nodes
 
     if kind == "netcraqctl":
@@ -117,7 +118,7 @@ def one(net: Any, kind: str, at_once: int, seconds: float) -> tuple[int, float]:
 
 
 def measure(net: Any, options: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
-    """Every client, in turn and back."""
+    """Measure every client, in turn and in alternating order."""
     found: dict[str, list[dict[str, float]]] = {name: [] for name in CLIENTS}
     for turn in range(options.repetitions):
         for name in CLIENTS if turn % 2 == 0 else reversed(CLIENTS):
@@ -134,7 +135,7 @@ def measure(net: Any, options: argparse.Namespace) -> dict[str, list[dict[str, f
 
 
 def table(found: dict[str, list[dict[str, float]]]) -> Table:
-    """The medians of the turns."""
+    """A table of the medians."""
     out = Table("client, reads at once")
     for column in ("reads a second", "µs of processor time", "of Go's"):
         out.add_column(column, justify="right")
@@ -148,7 +149,7 @@ def table(found: dict[str, list[dict[str, float]]]) -> Table:
 
 
 def main() -> int:
-    """The command."""
+    """Run the benchmark and return the exit status."""
     parser = argparse.ArgumentParser(prog="bench_clients.py", description="Measure what a request costs a client.")
     parser.add_argument("--seconds", type=float, default=1.5, metavar="N", help="of each slice (default 1.5)")
     parser.add_argument("--repetitions", type=int, default=4, metavar="N", help="of everything (default 4)")

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of ``make bench-nodeapi`` that compares coordination: a lock that nobody holds, one that
-is passed on, a small key that is put, and how soon a watcher is told about it; by the node API, by
-etcd's client and by Consul's API, two clients in Go each.
+"""The part of ``make bench-nodeapi`` that compares coordination: acquiring a free lock, passing on
+a lock, writing a small key, and the delay until a watcher is notified. It uses the node API, etcd's
+client and Consul's API, with two clients in Go each.
 
-What each keeps differs, and the tables say so. The node API's volatile keys are in memory; no
-switch is asked here, whose round trips come on top (``--node-api`` measures a server that has
-switches). Its durable keys are in the same etcd that etcd's client asks. That writes to a disk; one
-that writes to memory is measured alongside it. Each is one member on the loopback: what several
-members take to agree is left out for all.
+The systems differ in durability, as the tables say. The node API's volatile keys are in memory; no
+switch is involved here, so the round trips to switches are missing (``--node-api`` measures a
+server with switches). Its durable keys are in the same etcd that etcd's client uses. That etcd
+writes to a disk; another one that writes to memory is measured as well. Each system has one member
+on the loopback, so the cost of agreement between members is missing for all.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MEMORY = Path("/dev/shm")
 
 @dataclass
 class Other:
-    """A server that is not the project's: its process and where it answers."""
+    """A server of another project: its process and its address."""
 
     kind: str
     name: str
@@ -54,19 +54,19 @@ class Other:
 
 @dataclass
 class Others:
-    """Those that run; the first etcd is that on the disk."""
+    """The running ones. The first etcd is the one on the disk."""
 
     running: list[Other] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
 
     def etcd(self) -> str:
-        """Where durable keys go; "" if there is no etcd."""
+        """The address for durable keys; "" if there is no etcd."""
         return next((other.url for other in self.running if other.kind == "etcd"), "")
 
 
 @dataclass(frozen=True)
 class Coordinator:
-    """What is asked: ``netcraq-doors``'s kind, and the processes that do the work."""
+    """A coordinator: its kind for ``netcraq-doors``, and its processes."""
 
     name: str
     kind: str
@@ -74,20 +74,20 @@ class Coordinator:
     servers: tuple[int, ...]
 
     def measure(self, command: Path, job: str, seconds: float) -> dict[str, Any]:
-        """One job, for a while."""
+        """Measure one job for a while."""
         flags = ["--door", self.kind, "--address", self.address, "--job", job, "--seconds", str(seconds)]
-        # Who waits for a lock does so for a while before it is passed on: those are few.
+        # A client waits some time for a lock before it is passed on, so there are few such calls.
         flags += ["--warm", "2" if job == "pass" else "20", "--least", "10"]
         return run(f"{self.name}, {JOBS[job]}", [str(command), "coordinate", *flags], self.servers)
 
 
 def case(name: str, job: str, load: str) -> str:
-    """The name of what is measured in the results."""
+    """The name of a case in the results."""
     return f"{name} | {JOBS[job]} | {load}"
 
 
 def coordinators(sockets: dict[str, str], pid: int, others: Others, node_api: str) -> list[Coordinator]:
-    """All that are there. sockets are those of the process pid, ``netcraq-doors serve``."""
+    """All available coordinators. sockets are those of the process pid, ``netcraq-doors serve``."""
     found = [Coordinator("node API, volatile (memory, no switch)", "node", sockets["node"], (pid,))]
     if node_api:
         found.append(Coordinator("node API, --node-api", "node", node_api, ()))
@@ -104,8 +104,8 @@ def coordinators(sockets: dict[str, str], pid: int, others: Others, node_api: st
 
 @contextmanager
 def others(directory: Path, left_out: dict[str, str]) -> Iterator[Others]:
-    """etcd, on a disk and in memory, and Consul: those that are installed. Why others are left out
-    goes into left_out.
+    """Start etcd, on a disk and in memory, and Consul, if they are installed. The reasons for
+    missing ones go into left_out.
     """
     found = Others()
     with ExitStack() as stack:
@@ -130,13 +130,13 @@ def others(directory: Path, left_out: dict[str, str]) -> Iterator[Others]:
 
 
 def version(program: str) -> str:
-    """The first line of what it says about itself."""
+    """The first line of a program's version output."""
     said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
     return (said.splitlines() or ["?"])[0].strip()
 
 
 def ports(count: int) -> list[int]:
-    """TCP ports of the loopback that are free now."""
+    """Currently free TCP ports of the loopback."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
         return [each.getsockname()[1] for each in sockets]
@@ -146,7 +146,7 @@ def ports(count: int) -> list[int]:
 
 
 def etcd(data: str) -> Other:
-    """Start an etcd of one member, as it comes: it waits for its disk."""
+    """Start an etcd of one member with defaults: it waits for its disk."""
     client, peer = (f"http://127.0.0.1:{port}" for port in ports(2))
     command = [
         "etcd",
@@ -180,7 +180,7 @@ def daemon(command: list[str]) -> subprocess.Popen[str]:
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """End a server, which has nothing to lose."""
+    """Kill a server, whose data are not needed."""
     process.kill()
     process.wait()
 
@@ -206,7 +206,7 @@ def wait(other: Other, limit: float = 60) -> None:
 
 
 def file_system(path: str, mounts: str = "") -> str:
-    """The type of the file system that a path is on."""
+    """The type of a path's file system."""
     place, best, kind = Path(path).resolve(), -1, "?"
     for line in (mounts or Path("/proc/mounts").read_text()).splitlines():
         _, where, found, *_ = line.split(" ")
@@ -220,7 +220,7 @@ def file_system(path: str, mounts: str = "") -> str:
 
 
 def tables(measured: Measured, loads: tuple[str, ...]) -> Iterator[Table]:
-    """A table for each load: medians of the repetitions."""
+    """Yield a table for each load, with medians of the repetitions."""
     names = list(dict.fromkeys(key.split(" | ")[0] for key in measured))
     for load in loads:
         table = Table(title=f"coordination, {'a calm machine' if load == 'calm' else 'every core busy'}, microseconds")

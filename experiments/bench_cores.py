@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measure what two clients at two ports of one switch get, each on a CPU of its own, alongside one
-of them alone (``make bench-cores``).
+"""Measure the joint rate of two clients at two ports of one switch, each on a separate CPU, and of
+each client alone (``make bench-cores``).
 
-The switch is the whole chain. Each client has keys and sessions of its own, and makes its queries
-in the kernel, where each answer starts the next on the CPU that it came on: so what a port's client
-sends is processed on that client's CPU all the way. Slices of one client, of both and of the other
-follow each other and go back again (:mod:`experiments.figures.pairs`); a ratio is that of both
-clients' rates, added, to the mean of one alone.
+The switch is the whole chain. Each client has its own keys and sessions, and makes its queries in
+the kernel, where each answer triggers the next query on the CPU on which it arrived. So the queries
+from a port are processed entirely on that client's CPU. Slices of one client, of both and of the
+other one follow each other in alternating order (:mod:`experiments.figures.pairs`). A ratio is the
+sum of both clients' concurrent rates, divided by the mean of the rates of one alone.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ class Failed(Exception):
 
 
 def topology() -> Any:
-    """One switch with two hosts is the chain; a second one is alongside it, since a line has
-    two."""
+    """One switch with two hosts is the chain. The line has a second switch because it needs two."""
     from topologies import p4app
 
     content = p4app.line(2, lease_ms=2000)
@@ -59,18 +58,18 @@ def topology() -> Any:
 
 
 def ratios(rows: list[dict[str, float]]) -> list[float]:
-    """Of each turn: both clients' rates, added, to the mean of one alone."""
+    """The ratio of each turn: both clients' concurrent rates, added, to the mean of one alone."""
     return [row["both"] / statistics.mean((row["first"], row["second"])) for row in rows]
 
 
 class Network:
-    """One switch, and its clients' loads."""
+    """One switch, and the loads of its clients."""
 
     def __init__(self, net: Any, cpus: list[int]) -> None:
         self.net, self.cpus = net, cpus
 
     def rates(self, clients: tuple[int, ...], mix: str, seconds: float) -> list[float]:
-        """Queries a second of each of these clients, which begin together."""
+        """The queries a second of each of these clients, which start together."""
         begin = int(1000 * (time.time() + 0.4 + 0.2 * len(clients)))
         running = []
         for n in clients:
@@ -95,7 +94,7 @@ class Network:
         return found
 
     def turn(self, number: int, mix: str, seconds: float) -> dict[str, float]:
-        """One client, both, the other; the other way round every second time."""
+        """Measure one client, both, and the other one; in reverse order every second time."""
         out: dict[str, float] = {}
         for what, clients in pairs.turn(number, (("first", (0,)), ("both", (0, 1)), ("second", (1,)))):
             out[what] = sum(self.rates(clients, mix, seconds))
@@ -103,7 +102,7 @@ class Network:
 
 
 def table(found: dict[str, dict[str, list[dict[str, float]]]]) -> Table:
-    """The medians of the turns."""
+    """A table of the medians."""
     out = Table("", title="queries a second")
     for column in ("one client", "two", "times"):
         out.add_column(column, justify="right")
@@ -119,7 +118,7 @@ def table(found: dict[str, dict[str, list[dict[str, float]]]]) -> Table:
 
 
 def main() -> int:
-    """The command."""
+    """Run the benchmark and return the exit status."""
     parser = argparse.ArgumentParser(prog="bench_cores.py", description="Two clients at two ports, beside one.")
     parser.add_argument("--seconds", type=float, default=0.3, metavar="N", help="of each slice (default 0.3)")
     parser.add_argument("--turns", type=int, default=8, metavar="N", help="of three slices each (default 8)")

@@ -2,24 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure the gateway with placed keys against plain etcd (``make bench-etcd``).
 
-etcd has three members, with TLS to clients and among themselves; so has the gateway to its clients.
-The load is in a host of the chain's network.
+etcd has three members, with TLS to clients and among themselves; the gateway also uses TLS to its
+clients. The load is in a host of the chain's network.
 
-1. The load (Zipf 0.99 over 10,000 keys, 8 queries on their way, with 5 and with 20 % writes) at
-   etcd and through its own grpc-proxy, in turn and back, several times; before anything is placed,
-   since who writes a placed key past the gateways takes it out of the network.
-2. The same through the gateway, from the first second on, until half of the reads are answered by
-   the network; then through the gateway and by client/etcd (``direct``: no process in between), in
-   turn and back.
-3. One query at a time, reads of the hottest keys: at etcd, through the gateway, by client/etcd, and
+1. The load (Zipf 0.99 over 10,000 keys, 8 outstanding queries, with 5 and with 20 % writes) at etcd
+   and through its own grpc-proxy, in alternating order, several times. This comes before any key is
+   placed, because writing a placed key past the gateways removes it from the network.
+2. The same through the gateway, from the first second on, until the network answers half of the
+   reads; then through the gateway and by client/etcd (``direct``: no process in between), in
+   alternating order.
+3. Reads of the hottest keys, one query at a time: at etcd, through the gateway, by client/etcd, and
    by the native client, in turn, several times.
-4. What is not placed, with etcd's own benchmark: ranges and puts, at etcd, through the gateway and
-   through grpc-proxy, in turn and back; puts through a gateway, too, that sends them to etcd's
-   members in turn, and not to the one that leads.
+4. Keys that are not placed, with etcd's own benchmark: ranges and puts, at etcd, through the
+   gateway and through grpc-proxy, in alternating order; also puts through a gateway that sends
+   them to etcd's members in turn instead of to the leader.
 
-What misses an aim of the table is marked; the exit status is 0 all the same: how fast a machine is,
-and what else it does, is not a mistake. Values that are wrong are. ``out/bench-etcd.json`` has
-every repetition.
+A missed aim in the table is marked, but the exit status is still 0, because the speed and the other
+load of a machine are not mistakes. Wrong values are. ``out/bench-etcd.json`` has every repetition.
 """
 
 from __future__ import annotations
@@ -59,12 +58,12 @@ HOTTEST = 8
 
 
 def median(values: list[float]) -> float:
-    """The median, as the JSON has it."""
+    """The median, rounded as in the JSON."""
     return round(statistics.median(values), 2)
 
 
 class Bench:
-    """The measurements on a network that is up."""
+    """The measurements on a running network."""
 
     def __init__(self, network: EtcdNetwork, options: argparse.Namespace) -> None:
         self.network = network
@@ -73,8 +72,8 @@ class Bench:
         self.idle = 0.0
 
     def fill(self) -> None:
-        """Write every key once; then see what etcd's members use of the processors while nobody
-        asks them anything.
+        """Write every key once. Then measure the processor time of etcd's members while they are
+        idle.
         """
         self.network.load(*self.keys, "--duration", "10ms", way="etcd", timeout=600)
         cpu, began = self.network.etcd_seconds(), time.monotonic()
@@ -82,7 +81,7 @@ class Bench:
         self.idle = (self.network.etcd_seconds() - cpu) / (time.monotonic() - began)
 
     def measure(self, seconds: float, way: str, mix: str = MIXES["5 % writes"]) -> dict[str, Any]:
-        """The load for a while, and what it cost etcd beyond what it uses anyway."""
+        """Run the load for a while, and measure etcd's processor time beyond its idle use."""
         cpu, before, began = self.network.etcd_seconds(), self.network.counted(), time.monotonic()
         report = self.network.load(*self.keys, *LOAD, "--mix", mix, "--duration", f"{seconds}s", way=way)
         cpu, after = self.network.etcd_seconds() - cpu - self.idle * (time.monotonic() - began), self.network.counted()
@@ -101,7 +100,7 @@ class Bench:
         }
 
     def mixes(self, ways: list[str]) -> dict[str, dict[str, list[dict[str, Any]]]]:
-        """Each mix by each of some ways, in turn and back."""
+        """Measure each mix by each of these ways, in alternating order."""
         found: dict[str, dict[str, list[dict[str, Any]]]] = {}
         for name, mix in MIXES.items():
             found[name] = {way: [] for way in ways}
@@ -111,9 +110,9 @@ class Bench:
         return found
 
     def unplaced(self) -> dict[str, dict[str, list[dict[str, Any]]]]:
-        """etcd's own benchmark on keys that are not placed, by each way that a client of etcd's
-        has, in turn and back. Where grpc-proxy does not get to the end (3.6.16's has hung), that is
-        said, and the repetition has no figures of it.
+        """Run etcd's own benchmark on keys that are not placed, by each way of an etcd client, in
+        alternating order. If grpc-proxy does not finish (3.6.16's has hung), report that; the
+        repetition then has no figures for it.
         """
         found: dict[str, dict[str, list[dict[str, Any]]]] = {}
         for name, arguments in UNPLACED.items():
@@ -131,7 +130,7 @@ class Bench:
         return found
 
     def warm_up(self) -> dict[str, Any]:
-        """The load through the gateway until half of the reads are hits, second by second."""
+        """Run the load through the gateway until half of the reads are hits, second by second."""
         began, seconds = time.monotonic(), []
         while time.monotonic() - began < self.options.warm:
             seconds.append({"at": round(time.monotonic() - began, 1), **self.measure(1, "gateway")})
@@ -141,8 +140,8 @@ class Bench:
         return {"seconds_to_half": round(time.monotonic() - began, 1) if reached else None, "seconds": seconds}
 
     def hottest(self) -> dict[str, list[float]]:
-        """The median latency of reads of the hottest keys, one at a time, in microseconds:
-        repetitions by way.
+        """The median latency of reads of the hottest keys, one at a time, in microseconds: a list
+        of repetitions for each way.
         """
         names = [f"/bench/{n:08}" for n in range(HOTTEST)]
         deadline = time.monotonic() + self.options.warm
@@ -175,11 +174,11 @@ class Bench:
         ]
         native += ["--keys", ",".join(f"0x{placed[name]:08x}" for name in names)]
         found: dict[str, list[float]] = {"etcd": [], "gateway": [], "direct": [], "native": []}
-        self.network.load(*peer)  # every slot is populated
+        self.network.load(*peer)  # fills every slot
         for _ in range(self.options.repetitions):
             for way in ("etcd", "gateway", "direct"):
                 found[way].append(self.network.load(*peer, way=way)["ops"]["get"]["latencyMicros"]["p50"])
-            for _ in range(3):  # what is lost on a busy machine is no measurement, and none of a way
+            for _ in range(3):  # repeat a run with lost queries, which on a busy machine are not a property of the way
                 done = self.network.net.execute("h1", native, check=False)
                 if done.returncode == 0:
                     break
@@ -223,7 +222,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def table(rows: list[tuple[str, str, str, str]]) -> str:
-    """Rows in columns."""
+    """Format rows in columns."""
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -231,7 +230,7 @@ def table(rows: list[tuple[str, str, str, str]]) -> str:
 
 
 def ratio(ways: dict[str, list[dict[str, Any]]], way: str, of: str, what: str) -> float:
-    """The median of one way's figures by those of another, repetition by repetition."""
+    """The median of the ratios of one way's figures to another's, by repetition."""
     pairs = [(a[what], b[what]) for a, b in zip(ways[way], ways[of], strict=True) if what in a and what in b]
     return median([a / b for a, b in pairs if b] or [0.0])
 
@@ -242,7 +241,7 @@ def row(what: str, found: str, aim: str, met: bool) -> tuple[str, str, str, str]
 
 
 def judge(result: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    """What was measured alongside the aims: the parts that were."""
+    """Compare the measured parts with the aims."""
     rows = [("", "measured", "aim", "")]
     if "warm_up" in result:
         to_half = result["warm_up"]["seconds_to_half"]
@@ -255,7 +254,7 @@ def judge(result: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 
 
 def judge_hottest(found: dict[str, list[float]]) -> list[tuple[str, str, str, str]]:
-    """Reads of the hottest keys, one at a time."""
+    """Judge reads of the hottest keys, one at a time."""
     one = {way: median(values) for way, values in found.items()}
     rows = [("a hot read, etcd, three members, TLS", f"{one['etcd']:.0f} µs", "", "")]
     for way, words, aim in (
@@ -269,7 +268,7 @@ def judge_hottest(found: dict[str, list[float]]) -> list[tuple[str, str, str, st
 
 
 def judge_load(found: dict[str, dict[str, list[dict[str, Any]]]]) -> list[tuple[str, str, str, str]]:
-    """Both mixes by each way, by etcd's own."""
+    """Judge both mixes by each way, relative to etcd's own."""
     rows = []
     for (name, ways), aim in zip(found.items(), (1.0, 0.9), strict=True):
         rate = median([r["queries_per_second"] for r in ways["etcd"]])
@@ -289,7 +288,8 @@ def judge_load(found: dict[str, dict[str, list[dict[str, Any]]]]) -> list[tuple[
 
 
 def judge_unplaced(found: dict[str, dict[str, list[dict[str, Any]]]]) -> list[tuple[str, str, str, str]]:
-    """etcd's own benchmark on what is not placed, by etcd's own and by grpc-proxy's."""
+    """Judge etcd's own benchmark on keys that are not placed, relative to etcd itself and to
+    grpc-proxy."""
     rows = []
     for name, ways in found.items():
         rows.append((f"{name}, not placed: etcd", f"{median([r['rate'] for r in ways['etcd']]):,.0f} a second", "", ""))
@@ -309,7 +309,7 @@ def judge_unplaced(found: dict[str, dict[str, list[dict[str, Any]]]]) -> list[tu
 
 
 def measure_all(network: EtcdNetwork, options: argparse.Namespace, result: dict[str, Any]) -> None:
-    """Every part, one after the other; result has each as soon as it is measured."""
+    """Measure every part in order. result gets each part as soon as it is measured."""
     bench = Bench(network, options)
     print(f"writing {options.keys:,} keys", flush=True)
     bench.fill()
@@ -317,7 +317,7 @@ def measure_all(network: EtcdNetwork, options: argparse.Namespace, result: dict[
     result["engine"] = network.net.running_engine
     network.start_proxy()
     print("both mixes at etcd and through grpc-proxy", flush=True)
-    past = bench.mixes(PAST)  # who writes a placed key past the gateways takes it out of the network
+    past = bench.mixes(PAST)  # before placement, because writing a placed key past the gateways unplaces it
     print("the load through the gateway", flush=True)
     result["warm_up"] = bench.warm_up()
     print("both mixes through the gateway and by client/etcd", flush=True)
@@ -337,7 +337,7 @@ def measure_all(network: EtcdNetwork, options: argparse.Namespace, result: dict[
 
 
 def go(options: argparse.Namespace) -> int:
-    """The whole measurement; the exit status."""
+    """Run the whole measurement, and return the exit status."""
     kind = launch.kind_of(options)
     etcd = subprocess.run([options.etcd, "--version"], capture_output=True, text=True, check=True).stdout.split("\n")[0]
     result: dict[str, Any] = {"run": record() | {"etcd": etcd}, "load_average": os.getloadavg()}
@@ -345,7 +345,7 @@ def go(options: argparse.Namespace) -> int:
     try:
         with EtcdNetwork(out, members=3, tls=True, etcd=options.etcd, **kind) as network:
             measure_all(network, options, result)
-    finally:  # what there is, when a later part ends the run
+    finally:  # write the finished parts, even if a later part ends the run
         result["options"] = {
             name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()
         }
@@ -358,7 +358,7 @@ def go(options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """The command."""
+    """Run the benchmark and return the exit status."""
     try:
         return go(arguments().parse_args())
     except (NodeError, OSError) as why:

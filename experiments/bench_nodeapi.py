@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measure the doors of a node side by side (``make bench-nodeapi``): the node API over a Unix
-socket, as JSON lines and in the compact framing, and gRPC over a Unix socket and over TCP, each
-with a client in Go, in Python and in Node.js; and a bare echo over the same socket: the limit. And
-locks, small keys and watches by the node API, etcd and Consul (bench_coordination.py).
+"""Measure the interfaces ("doors") of a node side by side (``make bench-nodeapi``): the node API
+over a Unix socket, as JSON lines and in the compact framing; and gRPC over a Unix socket and over
+TCP; each with a client in Go, in Python and in Node.js. A bare echo over the same socket is the
+limit. Also measure locks, small keys and watches by the node API, etcd and Consul
+(bench_coordination.py).
 
-One process (``netcraq-doors serve``) has all doors, and behind them the same store in memory, so
-what is compared is the doors alone: no door asks a switch. A client makes one call after the other,
-as a service does that waits for an answer. They take turns, and begin again for each repetition, on
-a machine that is calm and with every core busy. A figure is the median of the repetitions.
+One process (``netcraq-doors serve``) has all doors, with the same in-memory store behind them, so
+the comparison covers only the doors: none involves a switch. A client makes sequential calls, like
+a service that waits for each answer. The clients take turns in each repetition, on a calm machine
+and with every core busy. A figure is the median of the repetitions.
 
-What misses an aim is marked; the exit status is 0 all the same: how fast a machine is, and what
-else it does, is not a mistake. ``out/bench-nodeapi.json`` has every repetition. The rest is in
-docs/benchmarks/node-api.md.
+A missed aim is marked, but the exit status is still 0, because the speed and the other load of a
+machine are not mistakes. ``out/bench-nodeapi.json`` has every repetition.
+docs/benchmarks/node-api.md has the rest.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ LOADS = ("calm", "busy")
 
 @dataclass(frozen=True)
 class Door:
-    """A way to the store: what the loads call it, and which of the server's sockets it is."""
+    """An interface to the store: its name in the loads, and its socket at the server."""
 
     name: str
     kind: str
@@ -74,7 +75,7 @@ Communication in Pipedrive Using Streaming Unix Domain Sockets" (2023).
 
 
 def case(door: Door, language: str, load: str) -> str:
-    """The name of what is measured in the results."""
+    """The name of a case in the results."""
     return f"{door.name} | {language} | {load}"
 
 
@@ -82,8 +83,8 @@ def case(door: Door, language: str, load: str) -> str:
 
 
 def install() -> dict[str, str]:
-    """Install what the loads need beyond the project's own, into out/. Why a language's foreign
-    doors are left out, by language.
+    """Install the loads' dependencies outside of the project into out/. Return the reasons why a
+    language's other doors are skipped, by language.
     """
     missing: dict[str, str] = {}
     INSTALLED.mkdir(parents=True, exist_ok=True)
@@ -92,14 +93,14 @@ def install() -> dict[str, str]:
     else:
         for name in ("package.json", "package-lock.json"):
             shutil.copy(SOURCES / name, INSTALLED / name)
-        # What npm builds is optional: the packages are the same with and without.
+        # What npm would build is optional: the packages work without it.
         npm = ["npm", "install", "--no-save", "--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund"]
         once(INSTALLED / ".npm", [INSTALLED / "package-lock.json"], npm, missing, "Node.js")
     return missing
 
 
 def once(stamp: Path, inputs: list[Path], command: list[str], missing: dict[str, str], language: str) -> None:
-    """Run an installation, unless it was done for the same inputs."""
+    """Run an installation, unless it was already done for the same inputs."""
     wanted = hashlib.sha256(b"".join(file.read_bytes() for file in inputs)).hexdigest()
     if stamp.exists() and stamp.read_text() == wanted:
         return
@@ -113,7 +114,7 @@ def once(stamp: Path, inputs: list[Path], command: list[str], missing: dict[str,
 
 
 def left_out(door: Door, language: str, missing: dict[str, str]) -> str:
-    """Why a case is not measured; "" where it is."""
+    """The reason why a case is skipped; "" if it is measured."""
     if language == "Node.js" and shutil.which("node") is None:
         return "Node.js is not installed"
     return missing.get(language, "") if door.kind in ("grpc", "compact") else ""
@@ -123,7 +124,7 @@ def left_out(door: Door, language: str, missing: dict[str, str]) -> str:
 
 
 class Server:
-    """All doors."""
+    """The server with all doors."""
 
     def __init__(self, directory: str, etcd: str = "") -> None:
         command = [str(COMMAND), "serve", "--directory", directory]
@@ -137,7 +138,7 @@ class Server:
         self.sockets: dict[str, str] = json.loads(line)
 
     def close(self) -> None:
-        """End it."""
+        """End the server."""
         self.process.terminate()
         self.process.wait()
 
@@ -152,14 +153,14 @@ def client(door: Door, language: str, address: str, seconds: float) -> list[str]
 
 
 def measure(server: Server, door: Door, language: str, seconds: float) -> dict[str, Any]:
-    """One load by one door."""
+    """Run one load through one door."""
     command = client(door, language, server.sockets[door.socket], seconds)
     return run(f"{language}, {door.name}", command, [server.process.pid])
 
 
 @contextmanager
 def busy_cores(load: str) -> Iterator[None]:
-    """Every core has something else to do, if that is the load."""
+    """Keep every core busy with other work, if the load says so."""
     burners = []
     try:
         if load == "busy":
@@ -174,7 +175,7 @@ def busy_cores(load: str) -> Iterator[None]:
 
 @contextmanager
 def served(etcd: str = "") -> Iterator[Server]:
-    """All doors, until the end."""
+    """Run the server until the end of the context."""
     with tempfile.TemporaryDirectory(prefix="netcraq-doors-") as directory:
         server = Server(directory, etcd)
         try:
@@ -184,7 +185,7 @@ def served(etcd: str = "") -> Iterator[Server]:
 
 
 def turns(repetitions: int, what: str) -> Iterator[str]:
-    """The loads, one after the other, each so often; the machine has them."""
+    """Yield the loads in turn, each several times, with the machine as busy as the load says."""
     began, count = time.monotonic(), repetitions * len(LOADS)
     for turn in range(count):
         load = LOADS[turn % len(LOADS)]
@@ -194,7 +195,7 @@ def turns(repetitions: int, what: str) -> Iterator[str]:
 
 
 def coordinate(options: argparse.Namespace, versions: dict[str, Any], left_out: dict[str, str]) -> Measured:
-    """The coordination calls, by all coordinators that are there."""
+    """Measure the coordination calls of all available coordinators."""
     measured: Measured = {}
     with coordination.others(INSTALLED, left_out) as others, served(others.etcd()) as server:
         versions.update(others.versions)
@@ -209,7 +210,7 @@ def coordinate(options: argparse.Namespace, versions: dict[str, Any], left_out: 
 
 
 def go(options: argparse.Namespace) -> dict[str, Any]:
-    """All measurements, in turn."""
+    """Run all measurements, in turn."""
     missing = install()
     cases = [(door, language) for door in DOORS for language in options.languages]
     out = {f"{door.name} | {language}": why for door, language in cases if (why := left_out(door, language, missing))}
@@ -242,13 +243,13 @@ def go(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def median(measured: Measured, door: Door, language: str, load: str, what: str) -> float | None:
-    """The median of the repetitions; None where it was left out."""
+    """The median of the repetitions; None if the case was skipped."""
     found = measured.get(case(door, language, load))
     return round(statistics.median(each[what] for each in found), 1) if found else None
 
 
 def ratio(measured: Measured, of: Door, to: Door, language: str, load: str) -> float | None:
-    """The median of the ratios of p50s that were measured in one repetition."""
+    """The median of the ratios of the medians (p50) within each repetition."""
     mine, others = measured.get(case(of, language, load)), measured.get(case(to, language, load))
     if not mine or not others:
         return None
@@ -256,7 +257,7 @@ def ratio(measured: Measured, of: Door, to: Door, language: str, load: str) -> f
 
 
 def judge(measured: Measured) -> list[tuple[str, str, str, bool]]:
-    """What was measured alongside the aims."""
+    """Compare the measurements with the aims."""
     rows = []
     for load in LOADS:
         for language, name in (("Node.js", "@grpc/grpc-js"), ("Go", "grpc-go"), ("Python", "grpcio")):
@@ -276,7 +277,7 @@ def judge(measured: Measured) -> list[tuple[str, str, str, bool]]:
 
 
 def tables(measured: Measured, languages: list[str]) -> Iterator[Table]:
-    """A table for each load, and the article's alongside ours."""
+    """Yield a table for each load, with the article's figures next to ours."""
     for load in LOADS:
         table = Table(title=f"a get, {'a calm machine' if load == 'calm' else 'every core busy'}, microseconds")
         table.add_column("door")
@@ -330,7 +331,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """The command."""
+    """Run the benchmark and return the exit status."""
     options = arguments().parse_args()
     try:
         result = go(options)

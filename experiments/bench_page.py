@@ -23,19 +23,19 @@ MadeOf = Callable[[Any, dict[str, Any]], Iterable[Table]]
 
 
 def measured(bench: Any, result: dict[str, Any]) -> Iterable[Table]:
-    """The tables of a benchmark whose cases have names (:mod:`experiments.bench_rounds`)."""
+    """The tables of a benchmark with named cases (:mod:`experiments.bench_rounds`)."""
     cases = {case.name: case for quick in (False, True) for case in bench.cases(quick)}
     return bench.tables([case for name, case in cases.items() if name in result["measured"]], result["measured"])
 
 
 def doors(bench: Any, result: dict[str, Any]) -> Iterable[Table]:
-    """The tables of the node API: of its doors, and of coordination."""
+    """The tables of the node API's doors, and of coordination."""
     yield from bench.tables(result["measured"], result["options"].get("languages", bench.LANGUAGES))
     yield from bench.coordination.tables(result["coordination"], bench.LOADS)
 
 
 def columns(rows: list[tuple[str, ...]]) -> Table:
-    """Rows of which the first has the titles."""
+    """A table of rows; the first row has the titles."""
     table = Table(*rows[0])
     for row in rows[1:]:
         table.add_row(*row)
@@ -57,12 +57,12 @@ BENCHES: dict[str, MadeOf] = {
 
 
 def cell(text: Any) -> str:
-    """A cell as Markdown has it: on one line, and without a bar."""
+    """A Markdown cell: one line, with escaped bars."""
     return " ".join(str(text).split()).replace("|", "\\|")
 
 
 def markdown(table: Table) -> list[str]:
-    """A table as lines of Markdown."""
+    """The Markdown lines of a table."""
     lines = [[cell(column.header) for column in table.columns], ["---"] * len(table.columns)]
     lines += [[cell(text) for text in row] for row in zip(*(column.cells for column in table.columns), strict=True)]
     title = [f"{cell(table.title)}:", ""] if table.title else []
@@ -88,7 +88,7 @@ def section(result: dict[str, Any], tables: Iterable[Table]) -> str:
 
 
 def page(path: Path) -> str:
-    """The section of a benchmark's file."""
+    """The section for a benchmark's file."""
     if path.stem not in BENCHES:
         raise ValueError(f"no benchmark writes a file of this name; they write {', '.join(BENCHES)} (.json)")
     result = json.loads(path.read_text())
@@ -99,7 +99,7 @@ def page(path: Path) -> str:
 
 
 def main() -> int:
-    """The command."""
+    """Print the pages and return the exit status."""
     parser = argparse.ArgumentParser(prog="bench_page.py", description="Print runs of benchmarks as Markdown.")
     parser.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help="file that a benchmark wrote: out/bench.json"

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measure pipelets (``make bench-pipelets``): a source, and 100 clients that each make something
-else of its records; from a record's put to its arrival at each client's destination.
+"""Measure pipelets (``make bench-pipelets``): a source, and 100 clients that each compute something
+different from its records. The measured time is from a record's put to its arrival at each client's
+destination.
 
-That is the experiment of Taras Priadka's article "Pipelet" (docs/pipelets.md cites it), which
-compares clients that read the source by themselves with a synchronizer, and that with one that
-merges what has the same source. Its figure was measured with Zed lakes and Python on a Kubernetes
-node: ours is alongside it for its form, not for its numbers. Our clients that poll are goroutines
+This is the experiment of Taras Priadka's article "Pipelet" (docs/pipelets.md cites it). It compares
+clients that read the source themselves with a synchronizer, and that with one that merges clients
+of the same source. The article's figure was measured with Zed lakes and Python on a Kubernetes
+node, so only its form is comparable with ours, not its numbers. Our polling clients are goroutines
 of one Go process, so they cost less than pods.
 
-Each way is measured in each round, in turn; ratios are of one round. ``out/bench-pipelets.json``
-has every round, ``out/bench-pipelets.svg`` and ``.png`` the distributions, and alongside them how
-much later records arrive than by pipelets, with the numbers that the article gives of its figure.
+Each way is measured in each round, in turn; ratios are within a round. ``out/bench-pipelets.json``
+has every round. ``out/bench-pipelets.svg`` and ``.png`` show the distributions, and how much later
+records arrive than by pipelets, with the article's numbers.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ are how many milliseconds slower.
 
 
 def run(way: str, options: argparse.Namespace) -> dict[str, Any]:
-    """One run of one way."""
+    """Run one way once."""
     command = [str(COMMAND), *WAYS[way], "--pipelets", str(PIPELETS)]
     for name in ("clients", "rate", "size", "seconds"):
         command += [f"--{name}", str(getattr(options, name))]
@@ -81,9 +82,7 @@ def at(found: dict[str, Any], percentile: int) -> float:
 
 
 def aims(rounds: list[dict[str, Any]]) -> list[Aim]:
-    """What was asked for: half of polling's latency, a fifth at the 99th percentile; the source
-    read once.
-    """
+    """The aims: half of polling's latency, a fifth at the 99th percentile; one read of the source."""
     found = []
     for poll in (f"poll {every}" for every in POLLS):
         for percentile in PERCENTILES:
@@ -105,7 +104,7 @@ def aims(rounds: list[dict[str, Any]]) -> list[Aim]:
 
 
 def table(rounds: list[dict[str, Any]]) -> Table:
-    """The medians of the rounds."""
+    """A table of the rounds' medians."""
     out = Table(title="from put to arrival, in milliseconds, and what it cost for a second")
     columns = ("p50", "p95", "p99", "worst", "read (KB)", "CPU clients", "CPU source", "CPU destination", "busy")
     out.add_column("")
@@ -127,13 +126,13 @@ def table(rounds: list[dict[str, Any]]) -> Table:
 
 
 def median_of(columns: list[list[float]]) -> list[float]:
-    """Of each column."""
+    """The median of each column."""
     return [statistics.median(column) for column in zip(*columns, strict=True)]
 
 
 def draw(rounds: list[dict[str, Any]], folder: Path) -> list[Path]:
-    """The distributions, as the article's figure has them; and what they are apart, alongside what
-    its text says about that.
+    """Draw the distributions, as in the article's figure; and the differences, with the article's
+    numbers for them.
     """
     import matplotlib
 
@@ -177,7 +176,7 @@ def draw(rounds: list[dict[str, Any]], folder: Path) -> list[Path]:
 
 
 def main() -> int:
-    """Measure, write down, draw and say."""
+    """Measure, store, draw and print."""
     parser = argparse.ArgumentParser(description="Records from a source to clients: by polling, and by pipelets.")
     parser.add_argument("--clients", type=int, default=100, metavar="N", help="default 100")
     parser.add_argument("--rate", type=float, default=10, metavar="N", help="records a second (default 10)")

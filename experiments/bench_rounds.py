@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What benchmarks share that measure all cases again in each round: their command line, how they
-say what was aimed at, and what they leave behind.
+"""The common parts of benchmarks that measure all cases in each round: their command line, the
+tables of aims, and their output files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Aim:
-    """What was measured alongside what was wanted, or what a paper has."""
+    """A measurement next to the aim, or a paper's figure."""
 
     what: str
     measured: str
@@ -40,7 +40,7 @@ class Aim:
 
 
 def show_aims(console: Console, title: str, aims: list[dict[str, Any]]) -> None:
-    """As a table."""
+    """Print the aims as a table."""
     table = Table(title=title)
     for column in ("", "measured", "aim", ""):
         table.add_column(column)
@@ -50,13 +50,13 @@ def show_aims(console: Console, title: str, aims: list[dict[str, Any]]) -> None:
 
 
 def show_load(console: Console, result: dict[str, Any]) -> None:
-    """What the machine was busy with."""
+    """Print the machine's load."""
     load, cores = result["load_average"], result["cores"]
     console.print(f"load average {load['before'][0]:.1f} before, {load['after'][0]:.1f} after, on {cores} cores")
 
 
 def end_orderly() -> None:
-    """Have SIGTERM end this program as Ctrl-C does: with all that it began."""
+    """Make SIGTERM end this program as Ctrl-C does, including its child processes."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -65,11 +65,11 @@ def end_orderly() -> None:
 
 
 class HasPart(Protocol):
-    """A case."""
+    """A case of a benchmark."""
 
     @property
     def part(self) -> str:
-        """What it belongs to."""
+        """The part of the benchmark that it belongs to."""
 
 
 C = TypeVar("C", bound=HasPart)
@@ -77,7 +77,7 @@ C = TypeVar("C", bound=HasPart)
 
 @dataclass(frozen=True)
 class Bench:
-    """One of them: ``NAME.py``, which writes ``out/NAME.json`` (with dashes)."""
+    """A benchmark: ``NAME.py``, which writes ``out/NAME.json`` (with dashes)."""
 
     name: str
     description: str
@@ -106,7 +106,7 @@ class Bench:
         draw: Callable[[list[C], Any, Path], list[Path]],
         show: Callable[[Console, list[C], dict[str, Any]], None],
     ) -> int:
-        """Measure, write down, draw and say."""
+        """Measure, store, draw and print."""
         options = self.arguments().parse_args()
         end_orderly()
         if options.quick:

@@ -2,18 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure streams by push and by pull (``make bench-streams``): the benchmarks of "Colocating
 Real-time Storage and Processing: An Analysis of Pull-based versus Push-based Streaming" (Marcu and
-Bouvry, 2022), with our broker on one machine, and alongside it NATS JetStream by its own client.
+Bouvry, 2022), with our broker on one machine. For comparison, measure NATS JetStream with its own
+client.
 
-Broker, producers and consumers are processes of their own. A producer has one request under way for
-each of its partitions, with a chunk that was encoded before; a partition is read by one consumer,
-as in the paper, or, in the last part, by all. The ways take turns in each case, and begin again for
-each round; ratios are of one round. The cores that the broker may use are limited by a cgroup where
-this user may make one, otherwise by its affinity (whole cores only).
+Broker, producers and consumers are separate processes. A producer has one outstanding request for
+each of its partitions, with a chunk that was encoded beforehand. One consumer reads a partition, as
+in the paper, or, in the last part, all do. The ways take turns in each case and round; ratios are
+within a round. A cgroup limits the broker's cores if this user may make one, otherwise its CPU
+affinity (whole cores only).
 
-A figure says what it was limited by: ``broker`` where that used its share of the processors,
-``machine`` where all were in use, by whomever, ``producer`` or ``consumer`` where one of these
-processes used a core of its own. Where a producer was the limit the broker could have taken more:
-such figures are marked. What misses an aim is marked, too; the exit status is 0 all the same.
+A figure names its bottleneck: ``broker`` if the broker used its share of the processors,
+``machine`` if all processors were busy for any reason, ``producer`` or ``consumer`` if such a
+process used a whole core. If a producer was the bottleneck, the broker could have done more; such
+figures are marked. A missed aim is marked, too, but the exit status is still 0.
 ``out/bench-streams.json`` has every round, ``out/bench-streams.svg`` and ``.png`` a figure.
 """
 
@@ -81,7 +82,7 @@ FULL = 0.85
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured, by each way."""
+    """A case, which each way measures."""
 
     part: str
     work: str = "count"
@@ -97,14 +98,14 @@ class Case:
 
     @property
     def ways(self) -> tuple[str, ...]:
-        """By which it is measured."""
+        """The ways that measure this case."""
         if self.language != "Go":
             return "push", "pull"
         return ("push", *OF_JETSTREAM) if self.part == JETSTREAMS else WAYS
 
     @property
     def name(self) -> str:
-        """In the results."""
+        """The name in the results."""
         return " | ".join(f"{k}={v}" for k, v in asdict(self).items())
 
 
@@ -119,7 +120,7 @@ COUNTS, SCARCE, WORDS, CROWD, OTHERS, JETSTREAMS = (
 
 
 def cases(quick: bool) -> list[Case]:
-    """All that is measured."""
+    """All cases."""
     if quick:
         return [
             Case(COUNTS, chunk=16, producers=1, consumers=1, partitions=2),
@@ -145,13 +146,14 @@ def cases(quick: bool) -> list[Case]:
 
 
 class Share:
-    """How the broker's cores are limited."""
+    """The limit of the broker's cores."""
 
     def __init__(self) -> None:
         self.group, self.how = self._probe()
 
     def _probe(self) -> tuple[Path | None, str]:
-        """A cgroup of our own, where that may be: version 1's, or 2's where cpu is delegated."""
+        """Return our own cgroup, if we may make one: version 1's, or version 2's if cpu is
+        delegated."""
         tries = []
         for parent, name in ((Path("/sys/fs/cgroup/cpu"), "cpu.cfs_quota_us"), (Path("/sys/fs/cgroup"), "cpu.max")):
             group = parent / f"netcraq-bench-{os.getpid()}"
@@ -167,17 +169,17 @@ class Share:
         return None, "the broker's affinity, so whole cores only (" + "; ".join(tries) + ")"
 
     def can(self, cores: float) -> bool:
-        """Whether there is such a limit."""
+        """Whether such a limit is possible."""
         return self.group is not None or cores == int(cores)
 
     def apply(self, pid: int, cores: float) -> None:
-        """Limit a process that has just begun, with all that it will start."""
+        """Limit a process that has just started, and all its future children."""
         if not cores:
             return
         if self.group is None:
             os.sched_setaffinity(pid, sorted(os.sched_getaffinity(0))[: int(cores)])
             return
-        period = 10_000  # in µs. Short: a quota that is used up stops the broker for the rest of it
+        period = 10_000  # in µs; short, because a used-up quota stops the broker for the rest of the period
         if (self.group / "cpu.max").exists():
             (self.group / "cpu.max").write_text(f"{int(cores * period)} {period}")
         else:
@@ -186,7 +188,7 @@ class Share:
         (self.group / "cgroup.procs").write_text(str(pid))
 
     def close(self) -> None:
-        """Remove the group, which is empty."""
+        """Remove the empty group."""
         if self.group is not None:
             for _ in range(100):
                 try:
@@ -200,7 +202,7 @@ class Share:
 
 
 class Load:
-    """A producer or consumer."""
+    """A producer or a consumer."""
 
     def __init__(self, command: list[str]) -> None:
         self.command = command
@@ -222,7 +224,7 @@ class Load:
         return line
 
     def say(self) -> None:
-        """Have it begin, or answer with a mark."""
+        """Make it start, or answer with a mark."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write("\n")
@@ -231,7 +233,7 @@ class Load:
             self._expect("nothing")
 
     def mark(self) -> dict[str, Any]:
-        """What it answers."""
+        """Return its answer."""
         found: dict[str, Any] = json.loads(self._expect())
         return found
 
@@ -255,8 +257,8 @@ DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 
 @contextmanager
 def broker(command: list[str], share: Share, cores: float) -> Iterator[tuple[int, str]]:
-    """A broker: its process, and what it says when it serves. Its limit is there before it begins,
-    when Go looks how many cores it has.
+    """Run a broker. Yield its process ID, and its output when it serves. The limit is applied
+    before it starts, when Go determines the number of cores.
     """
     process = subprocess.Popen(
         [*DIE_WITH_PARENT, "sh", "-c", 'read -r _ && exec "$@"', "sh", *command],
@@ -282,8 +284,8 @@ def broker(command: list[str], share: Share, cores: float) -> Iterator[tuple[int
 
 @contextmanager
 def serving(case: Case, way: str, share: Share) -> Iterator[tuple[int, list[str], list[str], str]]:
-    """A broker with the stream: its process, the commands that produce and consume, and what the
-    consumer calls the way.
+    """Run a broker with the stream. Yield its process ID, the commands of producers and consumers,
+    and the consumer's name for the way.
     """
     with tempfile.TemporaryDirectory(prefix="netcraq-streams-") as directory:
         if way in OF_JETSTREAM:
@@ -304,19 +306,19 @@ def serving(case: Case, way: str, share: Share) -> Iterator[tuple[int, list[str]
 
 
 def shares(partitions: int, among: int, number: int) -> str:
-    """Which of the partitions are one's."""
+    """The partitions of one of several processes."""
     return ",".join(str(n) for n in range(partitions) if n % among == number)
 
 
 def machine_seconds() -> tuple[float, float]:
-    """What all processors together were busy for, and how long they were there."""
+    """The busy time of all processors together, and their total time."""
     ticks = [int(n) for n in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     idle = ticks[3] + ticks[4]
     return sum(ticks) - idle, sum(ticks)
 
 
 def measure(case: Case, way: str, share: Share, seconds: float) -> dict[str, Any]:
-    """One run."""
+    """Run one case once."""
     with ExitStack() as stack:
         pid, produce, consume, how = stack.enter_context(serving(case, way, share))
         consumers, producers = [], []
@@ -332,7 +334,7 @@ def measure(case: Case, way: str, share: Share, seconds: float) -> dict[str, Any
         loads = consumers + producers
         for load in loads:
             load.say()
-        time.sleep(max(0.3, seconds / 2))  # until all go their way, and rings are full where consumers are slow
+        time.sleep(max(0.3, seconds / 2))  # until all are running, and rings are full if consumers are slow
         first, used, busy = marks(loads), all_cpu_seconds(pid), machine_seconds()
         begun = time.monotonic()
         time.sleep(seconds)
@@ -362,14 +364,14 @@ def measure(case: Case, way: str, share: Share, seconds: float) -> dict[str, Any
 
 
 def marks(loads: list[Load]) -> list[dict[str, Any]]:
-    """Of all, as much at the same time as can be."""
+    """Read the marks of all loads, as simultaneously as possible."""
     for load in loads:
         load.say()
     return [load.mark() for load in loads]
 
 
 def limit(case: Case, found: dict[str, Any]) -> str:
-    """What a run was limited by. Several names: each of these used what it could have."""
+    """Name the bottlenecks of a run: everything that was used up."""
     out = []
     cores = case.cores or len(os.sched_getaffinity(0))
     if found["broker_cpu"] >= FULL * cores:
@@ -388,7 +390,7 @@ Measured = dict[str, dict[str, list[dict[str, Any]]]]
 
 
 def go(options: argparse.Namespace, todo: list[Case], say: Callable[[str], None]) -> dict[str, Any]:
-    """All runs, in turn."""
+    """Run everything, in turn."""
     share = Share()
     before, began = os.getloadavg(), time.monotonic()
     measured: Measured = {}
@@ -429,18 +431,18 @@ def go(options: argparse.Namespace, todo: list[Case], say: Callable[[str], None]
 
 
 def median(rounds: list[dict[str, Any]], what: str) -> float:
-    """Over the rounds; of a list, its sum."""
+    """The median over the rounds; of a list, its sum counts."""
     return statistics.median(sum(r[what]) if isinstance(r[what], list) else r[what] for r in rounds)
 
 
 def ratio(ways: dict[str, list[dict[str, Any]]], other: str, what: str = "read") -> float:
-    """Push over another way: the median of the rounds' own."""
+    """Push relative to another way: the median of the rounds' ratios."""
     return statistics.median(a[what] / max(1, b[what]) for a, b in zip(ways["push"], ways[other], strict=True))
 
 
 def judge(todo: list[Case], measured: Measured) -> list[Aim]:
-    """Twice the throughput of pull where cores are scarce, and no worse anywhere. Beside JetStream
-    there is no aim.
+    """The aims: twice the throughput of pull if cores are scarce, and at least equal otherwise.
+    There is no aim relative to JetStream.
     """
     out = []
     for other in ALL_WAYS[1:]:
@@ -456,7 +458,7 @@ def judge(todo: list[Case], measured: Measured) -> list[Aim]:
             what += f"{case.chunk} KiB" + (f", {case.cores:g} cores)" if case.cores else ")")
             aim, met = ("", None) if other in OF_JETSTREAM else ("1", worst >= 1)
             out.append(Aim(what, f"{worst:.2f}", aim, met))
-        # On a machine that others use, too, this is what can be compared.
+        # These figures are comparable even if other work uses the machine, too.
         for what, name in (("read_per_broker_cpu", "the broker's CPU"), ("read_per_cpu", "CPU, of all processes")):
             r = [ratio(measured[case.name], other, what) for case, _ in found]
             if r:
@@ -466,12 +468,12 @@ def judge(todo: list[Case], measured: Measured) -> list[Aim]:
 
 
 def thousands(value: float) -> str:
-    """For people."""
+    """Format a number in thousands."""
     return f"{value / 1000:,.0f}" if value >= 10_000 else f"{value / 1000:,.1f}"
 
 
 def tables(todo: list[Case], measured: Measured) -> Iterator[Table]:
-    """A table for each part."""
+    """Yield a table for each part."""
     for part, group in itertools.groupby(todo, key=lambda case: case.part):
         table = Table(title=f"{part}: thousands of records a second")
         for column in ("work", "producers,\nconsumers", "chunk,\nKiB", "broker's\ncores", "way"):
@@ -512,7 +514,7 @@ def tables(todo: list[Case], measured: Measured) -> Iterator[Table]:
 
 
 def draw(todo: list[Case], measured: Measured, folder: Path) -> list[Path]:
-    """What is read over the size of chunks, for each limit of the broker's cores."""
+    """Draw the read rate over the chunk size, for each limit of the broker's cores."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -555,7 +557,7 @@ def draw(todo: list[Case], measured: Measured, folder: Path) -> list[Path]:
 
 
 def show(console: Console, todo: list[Case], result: dict[str, Any]) -> None:
-    """All that people are told."""
+    """Print all results."""
     for table in tables(todo, result["measured"]):
         console.print(table)
     console.print("*: a producer used a core of its own: the broker could have taken more")
@@ -572,7 +574,7 @@ def show(console: Console, todo: list[Case], result: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """The command."""
+    """Run the benchmark and return the exit status."""
     bench = Bench(
         "bench_streams", "Measure streams by push, by pull and by JetStream.", seconds=1, quick_seconds=0.4, width=170
     )

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measure when a consumer is told about a commit (part of ``make bench-streams``): by a stream of
-keys, pushed; by the node API's watch; and by etcd's watch.
+"""Measure the delay until a consumer is notified of a commit (part of ``make bench-streams``): by a
+stream of keys with push, by the node API's watch, and by etcd's watch.
 
-A chain of four switches, with a node API alongside the first and the last one's host. A program
-writes a key at the first, by each way in turn, and follows it at the last. There are two etcds, on
-this machine's loopback: one with three members, whose data are on this machine's disk, as etcd is
-run; and one with one member, whose data are in memory (tmpfs), so that no disk is measured. Each
-write begins when the one before was told, so what else the machine does it does to all.
+A chain has four switches, with a node API at the hosts of the first and the last one. A program
+writes a key at the first one, by each way in turn, and follows it at the last one. There are two
+etcds on this machine's loopback: one with three members and data on this machine's disk, as in
+production; and one with one member and data in memory (tmpfs), which excludes the disk. Each write
+starts when the previous one was notified, so other load on the machine affects all ways.
 
-*told* is from the call of put to the callback; *answered* to put's answer; *after* is from the
-answer, when the writer knows that the write is committed, to the callback: less than 0 if the
-callback came first. ``out/bench-streams-latency.json`` has every round.
+*told* is the time from the call of put to the callback; *answered* from the call to put's answer;
+*after* from the answer, when the writer knows that the write is committed, to the callback:
+negative if the callback came first. ``out/bench-streams-latency.json`` has every round.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Rounds = list[dict[str, dict[str, Any]]]
 
 
 def free_port() -> int:
-    """A TCP port of the loopback."""
+    """A free TCP port of the loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -70,7 +70,7 @@ def free_port() -> int:
 
 @contextmanager
 def etcd(members: int, place: Path) -> Iterator[str]:
-    """An etcd with its data in a folder of that place, and where a member's clients connect to."""
+    """Run an etcd with its data in a folder of a place. Yield the client address of a member."""
     ports = [(free_port(), free_port()) for _ in range(members)]
     cluster = ",".join(f"m{n}=http://127.0.0.1:{peer}" for n, (_, peer) in enumerate(ports))
     with ExitStack() as stack:
@@ -97,7 +97,7 @@ def etcd(members: int, place: Path) -> Iterator[str]:
 
 
 def go(options: argparse.Namespace) -> dict[str, Any]:
-    """All rounds."""
+    """Run all rounds."""
     rounds: Rounds = []
     topology = p4app.check(p4app.line(SWITCHES, 1024), f"a line of {SWITCHES} switches")
     out = options.out.absolute()
@@ -143,12 +143,12 @@ def go(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def median(rounds: Rounds, way: str, what: str, which: str) -> float:
-    """Over the rounds."""
+    """The median over the rounds."""
     return statistics.median(r[way][f"{what}_us"][which] for r in rounds)
 
 
 def judge(rounds: Rounds) -> dict[str, Any] | None:
-    """A tenth of etcd's watch; None: there is no etcd."""
+    """Compare with the aim, a tenth of etcd's watch; None if there is no etcd."""
     if not all("etcd" in r for r in rounds):
         return None
     found = {
@@ -165,7 +165,7 @@ def judge(rounds: Rounds) -> dict[str, Any] | None:
 
 
 def table(rounds: Rounds) -> Table:
-    """For people."""
+    """A table for people."""
     out = Table(title="from a write to who follows the key, microseconds")
     out.add_column("")
     for what in ("told", "put is answered", "told after that"):
@@ -191,7 +191,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """The command."""
+    """Run the benchmark and return the exit status."""
     options = arguments().parse_args()
     try:
         result = go(options)

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A client that runs in a host of the network and does what it is told, for demo.py and
-timeline.py.
+"""A client in a host of the network that executes jobs, for demo.py and timeline.py.
 
 It reads jobs from its standard input, one JSON object a line, and answers each with one line of
 what it did and saw::
@@ -50,8 +49,8 @@ STOP = "stop"
 
 
 def value_of(first: bytes, number: int) -> bytes:
-    """The value with a number: 0 is the first; the others are of the same length (but at least as
-    long as the number) and differ in where they begin.
+    """The value with a number. Number 0 is the first value. Other values have the same length (but
+    at least the number's), and differ at the beginning.
     """
     if number == 0:
         return first
@@ -60,59 +59,59 @@ def value_of(first: bytes, number: int) -> bytes:
 
 
 def digest(value: bytes) -> str:
-    """Stands for a value: 64 bits of BLAKE2b."""
+    """A 64-bit digest of a value (BLAKE2b)."""
     return hashlib.blake2b(value, digest_size=8).hexdigest()
 
 
 class Timed:
-    """A client's socket that remembers when it sent and was given packets."""
+    """A client's socket that records the times of sent and received packets."""
 
     def __init__(self, inner: socket.socket) -> None:
         self._inner = inner
         self._sent = self._came = 0.0
 
     def reset(self) -> None:
-        """What is sent next is a request's first packet."""
+        """Mark the next packet as a request's first one."""
         self._sent = 0.0
 
     @property
     def took(self) -> float:
-        """Seconds from the first packet to the last that came."""
+        """Seconds from the first sent packet to the last received one."""
         return self._came - self._sent
 
     def sendto(self, *what: Any) -> int:
-        """As a socket's."""
+        """As a socket's sendto."""
         self._sent = self._sent or time.monotonic()
         return self._inner.sendto(*what)
 
     def recv(self, size: int) -> bytes:
-        """As a socket's."""
+        """As a socket's recv."""
         packet = self._inner.recv(size)
         self._came = time.monotonic()
         return packet
 
     def recvfrom(self, size: int) -> tuple[bytes, Any]:
-        """As a socket's."""
+        """As a socket's recvfrom."""
         packet = self._inner.recvfrom(size)
         self._came = time.monotonic()
         return packet
 
     def fileno(self) -> int:
-        """As a socket's."""
+        """As a socket's fileno."""
         return self._inner.fileno()
 
     def close(self) -> None:
-        """As a socket's."""
+        """As a socket's close."""
         self._inner.close()
 
 
 def told() -> bool:
-    """Whether a line has come in since the last was read: it can only be "stop"."""
+    """Whether a line has arrived since the last one was read: it can only be "stop"."""
     return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
 class Worker:
-    """Does the jobs."""
+    """Executes jobs."""
 
     def __init__(self, client: Client | NetChainClient, firsts: dict[int, bytes]) -> None:
         self._client = client
@@ -121,7 +120,7 @@ class Worker:
         self._numbers = dict.fromkeys(firsts, 0)
 
     def do(self, job: dict[str, Any]) -> list[list[Any]]:
-        """One job."""
+        """Execute one job."""
         if "loop" in job:
             return self._loop(**job["loop"])
         done = []
@@ -172,8 +171,8 @@ class Worker:
 
 
 def client_of(setup: dict[str, Any]) -> Client | NetChainClient:
-    """A client as the first line wants it: of NetChain, where it has that chain's addresses, or of
-    a chain of the controller's.
+    """A client according to the first line: of NetChain, if the line has that chain's addresses,
+    otherwise of one of the controller's chains.
     """
     if "netchain" in setup:
         return NetChainClient(setup["netchain"])
@@ -188,8 +187,8 @@ def client_of(setup: dict[str, Any]) -> Client | NetChainClient:
 
 
 def main() -> None:
-    """Do what comes in until no more does. The first line says who this is and what the keys' first
-    values are.
+    """Execute jobs until the input ends. The first line has the client's setup and the keys' first
+    values.
     """
     setup = json.loads(sys.stdin.readline())
     firsts = {int(key): base64.b64decode(value) for key, value in setup["firsts"].items()}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``make run`` does on a network that is up: place keys, query, and judge what the clients
-saw. How it looks is demo.py's.
+"""The steps of ``make run`` on a running network: place keys, query, and check what the clients
+saw. demo.py does the presentation.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ MAX_PACKETS = 64
 
 
 class RunError(Exception):
-    """What a person has to do something about."""
+    """An error that a person must fix."""
 
 
 def writer_of(topology: p4app.Topology) -> p4app.Host:
-    """The host that writes: the first at the head."""
+    """The host that writes: the first one at the head."""
     return next(iter(topology.hosts_at(topology.chains[0].members[0])), next(iter(topology.hosts.values())))
 
 
@@ -51,12 +51,12 @@ class Client:
     process: Any
 
     def tell(self, message: dict[str, Any] | str) -> None:
-        """Give it a job, or end its loop."""
+        """Send it a job, or end its loop."""
         self.process.stdin.write(json.dumps(message) + "\n")
         self.process.stdin.flush()
 
     def hear(self) -> dict[str, Any]:
-        """Wait for what it did."""
+        """Wait for its answer."""
         line = self.process.stdout.readline()
         if not line:
             raise RunError(f"the client in {self.host} ended: {self.process.stderr.read().strip()}")
@@ -65,7 +65,7 @@ class Client:
 
 @dataclass
 class Queries:
-    """What the clients of one phase did and saw."""
+    """The queries of the clients in one phase, and their results."""
 
     operations: list[Operation] = field(default_factory=list)
     by_switch: Counter[str] = field(default_factory=Counter)
@@ -88,7 +88,7 @@ class ChainRun:
     """One run, from placed keys to the verdict."""
 
     def __init__(self, net: ChainNetwork, say: Callable[[str], None], add: Callable[[str], None]) -> None:
-        """``say`` is told what is done, a line each; ``add`` what there is to add to that."""
+        """``say`` prints a new step, on a line each; ``add`` adds to that line."""
         self.net = net
         self.say = say
         self.add = add
@@ -101,7 +101,7 @@ class ChainRun:
         self.phases: dict[str, Queries] = {}
         self.facts: dict[str, Any] = {}
         self._epoch = 0  # of the chain's configuration when the keys were placed
-        self._numbers: dict[int, dict[str, int]] = {}  # of each key: of each of its values, by digest
+        self._numbers: dict[int, dict[str, int]] = {}  # by key: the number of each of its values, by digest
 
     # ---- Keys ----
 
@@ -135,11 +135,11 @@ class ChainRun:
     # ---- Clients ----
 
     def spawn_clients(self) -> None:
-        """Start a reader in every host, and a writer in the head's first host. They get ready while
-        keys are placed.
+        """Start a reader in every host, and a writer in the head's first host. They start up while
+        keys are being placed.
         """
-        # They yield to switches and controller: one that gets no processor for 200 ms, because
-        # clients have them all, cannot renew leases.
+        # They have a lower priority than the switches and the controller: a process without CPU
+        # time for 200 ms, because of busy clients, could not renew leases.
         script = ["nice", "-n", "10", sys.executable, str(p4app.ROOT / "experiments" / "chain_client.py")]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         hosts = [*self.net.topology.hosts.values(), writer_of(self.net.topology)]
@@ -148,7 +148,7 @@ class ChainRun:
         ]
 
     def start_clients(self) -> None:
-        """Tell the clients who they are, and what the keys' first values are."""
+        """Send the clients their setup, and the keys' first values."""
         firsts = {str(key): base64.b64encode(value).decode() for key, value in self.firsts.items()}
         everyone = [*self.readers, self.writer]
         for client in everyone:
@@ -160,7 +160,7 @@ class ChainRun:
             client.hear()
 
     def together(self, phase: str, jobs: list[tuple[Client, dict[str, Any]]]) -> Queries:
-        """Give jobs to clients, all at once, and take down what they did."""
+        """Give jobs to clients, all at once, and record the results."""
         for client, job in jobs:
             client.tell(job)
         queries = self.phases[phase] = Queries()
@@ -188,19 +188,19 @@ class ChainRun:
             queries.write_seconds.append(answered - asked)
         else:
             queries.read_seconds.setdefault(client.switch, []).append(answered - asked)
-            # a digest: resolved when all writes are known
+            # what is a digest, which is resolved when all writes are known
             queries.operations.append(Operation(name, False, what, asked, answered, client.host))
 
     # ---- Phases ----
 
     def read_everything(self, again: str = "") -> None:
-        """Every key at every switch."""
+        """Read every key at every switch."""
         ops = [["get", key, None] for key in self.names]
         queries = self.together(f"sweep {again}".rstrip(), [(client, {"ops": ops}) for client in self.readers])
         self.say(f"every key read at every switch{f' {again}' if again else ''}: {queries.reads:,} reads")
 
     def replay(self, path: Path, requests: list[etcd_data.Request], seconds: float) -> None:
-        """The gets and puts of a trace that are for placed keys, compressed in time."""
+        """Replay the gets and puts of a trace for placed keys, compressed in time."""
         length = max(requests[-1].seconds, 1e-9) if requests else 1.0
         start = time.monotonic() + 0.2
         jobs: list[tuple[Client, list[list[Any]]]] = [(client, []) for client in [*self.readers, self.writer]]
@@ -234,7 +234,7 @@ class ChainRun:
         }
 
     def load(self, seconds: float) -> None:
-        """Reads at every switch as fast as answers come, and writes at the head."""
+        """Read at every switch as fast as answers come, and write at the head."""
         start = time.monotonic() + 0.3
         until = start + seconds
         keys = sorted(self.names, key=self.names.get)
@@ -253,16 +253,16 @@ class ChainRun:
     # ---- Verdict ----
 
     def operations(self) -> list[Operation]:
-        """The history of the run, with each value that was read as its number."""
+        """The history of the run, with each read value replaced by its number."""
         by_name = {name: self._numbers[key] for name, key in self.ids.items()}
         everything = [operation for queries in self.phases.values() for operation in queries.operations]
         return [o if o.write else replace(o, number=by_name[o.key].get(o.number)) for o in everything]
 
     def wrong(self, before: dict[str, Counters], after: dict[str, Counters]) -> list[str]:
-        """Everything that is not as it must be, a line each."""
+        """Everything that is wrong, a line each."""
         found = [line for queries in self.phases.values() for line in queries.wrong]
         if (epoch := self.net.admin.chain(self.chain.name)["epoch"]) != self._epoch:
-            # What the switches counted is then no longer what this run did.
+            # Otherwise the switches' counters are not only this run's.
             found.append(
                 f"{CHANGED} (epoch {self._epoch} before, {epoch} now): a switch answered no lease for a "
                 "while, as on a machine that has too much else to do; the controller's log says which"
@@ -275,8 +275,8 @@ class ChainRun:
             for name in after
             for event in ("read_clean", "read_dirty")
         )
-        # A packet that was sent again may have been answered twice, and one whose answer was lost
-        # was sent again until its client gave up.
+        # A resent packet may have been answered twice. A query without an answer was resent until
+        # its client gave up.
         twice = sum(queries.repeated + MAX_PACKETS * queries.lost for queries in phases)
         if not answered <= served <= answered + twice:
             found.append(f"the switches say that they answered {served:,} reads, the clients had {answered:,} answers")
@@ -291,5 +291,5 @@ class ChainRun:
 
 
 def shown(path: Path) -> str:
-    """A path as people like to read it."""
+    """A path in a short form for people."""
     return str(path.relative_to(p4app.ROOT)) if path.is_relative_to(p4app.ROOT) else str(path)

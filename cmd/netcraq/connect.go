@@ -112,7 +112,7 @@ func (c *cli) runConnect(ctx context.Context, client *tunnel.Client, o *connectO
 	return connection.Wait(ctx)
 }
 
-// printPlaces prints where programs of this machine find a server.
+// printPlaces prints a server's addresses for programs on this machine.
 func (c *cli) printPlaces(socket, gateway, page string) {
 	t := tabwriter.NewWriter(c.out(), 0, 8, 2, ' ', 0)
 	fmt.Fprintf(t, "  node API\tunix://%s\n", socket)
@@ -133,10 +133,10 @@ Try there:
 `, nodeapi.SocketVariable, socket)
 }
 
-// listenOptions are the flags of dev for other hosts.
+// listenOptions are dev's flags for other hosts.
 type listenOptions struct{ token, cert, key string }
 
-// checkListen checks the flags of dev for other hosts, and reads their files.
+// checkListen checks dev's flags for other hosts, and reads their files.
 func checkListen(o *devOptions) (err error) {
 	l := &o.listen
 	switch {
@@ -170,7 +170,7 @@ func checkListen(o *devOptions) (err error) {
 	return nil
 }
 
-// printListen says how other hosts reach a server.
+// printListen prints how other hosts connect to a server.
 func (c *cli) printListen(s *dev.Server, o *devOptions) {
 	if s.ListenAddress == "" {
 		return

@@ -84,7 +84,7 @@ func (c *cli) devCommand() *cobra.Command {
 	return cmd
 }
 
-// checkDev checks the flags of dev, and fills in what they leave out.
+// checkDev checks the flags of dev, and sets defaults.
 func (c *cli) checkDev(cmd *cobra.Command, o *devOptions) error {
 	if o.Switches < 1 || o.Switches > dev.MaxSwitches {
 		return fmt.Errorf("--switches %d: pass 1 to %d", o.Switches, dev.MaxSwitches)
@@ -121,7 +121,7 @@ func (c *cli) checkDev(cmd *cobra.Command, o *devOptions) error {
 	return checkListen(o)
 }
 
-// checkPlaces checks the flags of dev and connect that say where the server is on this machine.
+// checkPlaces checks the flags of dev and connect for the server's local addresses.
 func (c *cli) checkPlaces(o *devOptions) error {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
@@ -150,10 +150,10 @@ func (c *cli) checkPlaces(o *devOptions) error {
 	return nil
 }
 
-// defaultGateway is where etcd's clients look for etcd.
+// defaultGateway is the default endpoint of etcd's clients.
 const defaultGateway = "127.0.0.1:2379"
 
-// loopback reads a flag's HOST:PORT; "": the flag says none.
+// loopback parses a flag's HOST:PORT; "none" and "" disable the address.
 func loopback(flag, address, example string) (string, error) {
 	if address == "none" || address == "" {
 		return "", nil
@@ -165,8 +165,8 @@ func loopback(flag, address, example string) (string, error) {
 	return address, nil
 }
 
-// maxSocketPath is the longest path of a Unix socket, in bytes. The node API's server makes its
-// socket in a folder beside its place, with a name that is up to 14 bytes longer.
+// maxSocketPath is the maximum length of a Unix socket's path, in bytes. The node API's server
+// makes its socket in a folder next to the final path, with a name that is up to 14 bytes longer.
 const maxSocketPath = 107 - 14
 
 // runDev runs a server until it is interrupted.
@@ -203,7 +203,7 @@ func (c *cli) runDev(ctx context.Context, o *devOptions, began time.Time) error 
 	return err
 }
 
-// printReady says where everything is.
+// printReady prints all addresses.
 func (c *cli) printReady(s *dev.Server, o *devOptions, took time.Duration) {
 	switches := "1 switch"
 	if o.Switches > 1 {
@@ -215,7 +215,7 @@ func (c *cli) printReady(s *dev.Server, o *devOptions, took time.Duration) {
 	fmt.Fprintf(c.out(), "%s Stop it with Ctrl-C.\n", durability(o))
 }
 
-// durability says what is left when the process ends.
+// durability says what is kept when the process ends.
 func durability(o *devOptions) string {
 	if o.Data == "" {
 		return "Keys are lost when this process ends (--data DIR keeps durable keys)."
@@ -227,7 +227,7 @@ func durability(o *devOptions) string {
 	return fmt.Sprintf("Keys are lost when this process ends, except %s: %s keeps them.", kept, o.Data)
 }
 
-// showFailover kills a switch after a while, and prints what that cost.
+// showFailover kills a switch after a while, and prints the cost.
 func (c *cli) showFailover(ctx context.Context, s *dev.Server, o *devOptions) error {
 	select {
 	case <-time.After(o.after):
@@ -250,7 +250,7 @@ func (c *cli) showFailover(ctx context.Context, s *dev.Server, o *devOptions) er
 	return t.Flush()
 }
 
-// rounded is a duration with three digits or fewer.
+// rounded rounds a duration to at most three digits.
 func rounded(d time.Duration) time.Duration {
 	switch {
 	case d >= 100*time.Millisecond:

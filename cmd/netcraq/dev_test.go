@@ -22,7 +22,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestDev goes through what somebody does who is new, as a user without rights.
+// TestDev runs the steps of a new user without privileges.
 func TestDev(t *testing.T) {
 	u := newUser(t)
 	began := time.Now()
@@ -45,7 +45,7 @@ func TestDev(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		code int
-		want string // in what it prints
+		want string // part of the output
 	}{
 		{"get nothing", exitNotFound, "nothing has no value"},
 		{"get nothing -o json", exitNotFound, `"found":false`},
@@ -110,7 +110,7 @@ func TestDev(t *testing.T) {
 	}
 }
 
-// lists: all keys of a prefix are printed, in order, with their versions, and no deleted one.
+// lists: list prints all keys with a prefix, in order, with their versions, and omits deleted keys.
 func (u *user) lists() {
 	u.t.Helper()
 	want, keys := "", ""
@@ -143,7 +143,7 @@ func (u *user) lists() {
 	}
 }
 
-// transacts: durable keys are written together or not at all, and volatile ones are refused.
+// transacts: durable keys are written atomically, and volatile ones are refused.
 func (u *user) transacts() {
 	u.t.Helper()
 	durable := func(args ...string) (out, errs string, code int) {
@@ -158,7 +158,7 @@ func (u *user) transacts() {
 	for _, c := range []struct {
 		args []string
 		code int
-		want string // in what it prints
+		want string // part of the output
 	}{
 		{[]string{"--if-version", "alice=" + made[1], "--if-value", "bob=a=b", "--if-value", "gone=hex:ff"}, 0, "all conditions hold\n"},
 		{[]string{"--if-version", "alice=0", "--if-value", "bob=x", "--if-absent", "gone", "--put", "alice=0", "--put", "new=0"},
@@ -183,7 +183,7 @@ func (u *user) transacts() {
 	}
 }
 
-// watches: a watch prints the state, each change, and runs a command for it.
+// watches: a watch prints the current state and each change, and runs a command for it.
 func (u *user) watches() {
 	u.t.Helper()
 	u.must("put", "watched", "one")
@@ -203,7 +203,7 @@ func (u *user) watches() {
 	}
 }
 
-// excludes: a lock is held until Ctrl-C, others wait, and the next token is greater.
+// excludes: a lock is held until Ctrl-C, other clients wait, and the next token is greater.
 func (u *user) excludes() {
 	u.t.Helper()
 	first := u.start("lock", "door")
@@ -225,7 +225,7 @@ func (u *user) excludes() {
 	second.interrupt(u.t)
 }
 
-// leases: a key goes with its lease.
+// leases: a key is deleted with its lease.
 func (u *user) leases() {
 	u.t.Helper()
 	lease := u.must("lease", "grant", "1m")
@@ -243,7 +243,7 @@ func (u *user) leases() {
 	if _, errs, code := u.run("lease", "grant", "2h"); code != 2 || !strings.Contains(errs, "500ms to 1h") {
 		u.t.Errorf("a lease of two hours: %d, %s", code, errs)
 	}
-	short := u.must("lease", "grant", "10s") // a command takes seconds on a busy machine
+	short := u.must("lease", "grant", "10s") // long enough for a slow command on a busy machine
 	u.must("put", "worker", "busy", "--lease", short)
 	poll.Until(u.t, soon, "the key has gone with its lease", func() bool {
 		_, _, code := u.run("get", "worker")
@@ -251,7 +251,7 @@ func (u *user) leases() {
 	})
 }
 
-// expires: a key with --ttl goes by itself, and others stay.
+// expires: a key with --ttl is deleted by itself, and others stay.
 func (u *user) expires() {
 	u.t.Helper()
 	u.must("put", "brief", "here", "--ttl", "10s", "--if-absent")
@@ -266,7 +266,8 @@ func (u *user) expires() {
 	u.must("get", "lasting")
 }
 
-// pipelets: the program that runs pipelets gets the arguments, and its exit code is the command's.
+// pipelets: the program that runs pipelets gets the arguments, and the command returns its exit
+// code.
 func (u *user) pipelets() {
 	u.t.Helper()
 	if _, errs, code := u.run("pipelet", "check", "x.yaml"); code != 1 || !strings.Contains(errs, "found no netcraq-pipelets") {
@@ -283,7 +284,7 @@ func (u *user) pipelets() {
 	}
 }
 
-// services: an instance is listed while it is registered, and those who watch are told.
+// services: an instance is listed while it is registered, and watchers are notified.
 func (u *user) services() {
 	u.t.Helper()
 	if _, errs, code := u.run("service", "list", "web"); code != exitNotFound || !strings.Contains(errs, "web has no instance") {
@@ -313,7 +314,7 @@ func (u *user) services() {
 	}
 }
 
-// streamCommands: what is appended is read, from everywhere, and by a consumer once.
+// streamCommands: appended records can be read from every position, and once by a consumer.
 func (u *user) streamCommands() {
 	u.t.Helper()
 	if _, errs, code := u.run("stream", "append", "log", "x"); code != 1 || !strings.Contains(errs, `no stream "log"`) {
@@ -378,7 +379,7 @@ func (u *user) streams() {
 	}
 }
 
-// etcd: an etcd client writes and reads through the gateway, also a key that is placed.
+// etcd: an etcd client writes and reads through the gateway, including a placed key.
 func (u *user) etcd(server *running) {
 	u.t.Helper()
 	url := regexp.MustCompile(`etcd gateway +(http://\S+)`).FindStringSubmatch(server.said.String())
@@ -400,7 +401,7 @@ func (u *user) etcd(server *running) {
 		if err != nil || len(got.Kvs) != 1 || string(got.Kvs[0].Value) != value {
 			u.t.Errorf("etcd has %v, %v; want %s", got, err, value)
 		}
-		if value == "v" { // from now on the switches have it
+		if value == "v" { // from here on the switches have it
 			u.must("placement", "pin", "/k")
 			poll.Until(u.t, soon, "it is placed", func() bool {
 				out, _, _ := u.run("placement", "why", "/k")
@@ -410,8 +411,8 @@ func (u *user) etcd(server *running) {
 	}
 }
 
-// TestData: keys of the namespace durable, and etcd's, are there after a restart with --data.
-// Others are gone.
+// TestData: with --data, keys of the namespace durable and etcd's keys survive a restart. Other
+// keys are lost.
 func TestData(t *testing.T) {
 	u := newUser(t)
 	data := filepath.Join(u.home, "run", "data")
@@ -440,7 +441,7 @@ func TestData(t *testing.T) {
 	server.interrupt(t)
 }
 
-// TestKill: a switch is killed, the report says what that cost, and keys survive it.
+// TestKill: a switch is killed, the report shows the cost, and keys survive it.
 func TestKill(t *testing.T) {
 	u := newUser(t)
 	server := u.dev("--switches", "4", "--kill", "s1", "--after", "1s")
@@ -462,8 +463,9 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestAgain: a second server is refused where the first is, has room elsewhere, and starts where
-// one was killed. Without a runtime folder the socket is in a folder of the user's own.
+// TestAgain: a second server with the same socket is refused, one with another socket starts, and a
+// killed server's socket can be reused. Without a runtime folder the socket is in a folder of the
+// user.
 func TestAgain(t *testing.T) {
 	u := newUser(t)
 	first := u.dev("--switches", "1")
@@ -496,8 +498,8 @@ func TestAgain(t *testing.T) {
 
 }
 
-// TestTmp: without a runtime folder the socket is in a folder of the user's own in /tmp, which
-// nobody else can have prepared.
+// TestTmp: without a runtime folder the socket is in the user's own folder in /tmp, which no other
+// user can have prepared.
 func TestTmp(t *testing.T) {
 	u := newUser(t)
 	tmp, uid := filepath.Join(u.home, "tmp"), os.Getuid()
@@ -532,8 +534,8 @@ func TestTmp(t *testing.T) {
 	}
 }
 
-// TestListen: a user of another machine uses the server with the token and the fingerprint, and
-// not without. (Another user of the tests has files of its own, as another machine has.)
+// TestListen: a user on another machine can use the server with the token and the fingerprint, and
+// not without. (A second user of the test has separate files, as on another machine.)
 func TestListen(t *testing.T) {
 	server, there := newUser(t), newUser(t)
 	token := filepath.Join(server.home, "run", "token")
@@ -610,7 +612,7 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// TestPortInUse: the message names the flag, and the process where that is this user's.
+// TestPortInUse: the message names the flag, and also the process if it belongs to this user.
 func TestPortInUse(t *testing.T) {
 	u := newUser(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -627,7 +629,7 @@ func TestPortInUse(t *testing.T) {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 	token := filepath.Join(u.home, "run", "token")
-	for _, c := range [][]string{ // what nobody can listen on
+	for _, c := range [][]string{ // addresses that no one can listen on
 		{"--page", "none", "--gateway", "none", "--listen-token", token, "--listen", "192.0.2.1:5"},
 		{"--gateway", "none", "--page", "127.0.0.1:none"},
 		{"--page", "none", "--gateway", "127.0.0.1:none"},
@@ -639,7 +641,7 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// TestReadme: the commands of the README's first block print what it says.
+// TestReadme: the commands of the README's first block print the output shown there.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {

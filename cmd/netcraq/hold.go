@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/operate"
 )
 
-// holdFlags are those of commands that hold something.
+// holdFlags are the flags of commands that hold a lock or the like.
 type holdFlags struct {
 	ttl, wait time.Duration
 	noWait    bool
@@ -28,7 +28,7 @@ func (h *holdFlags) add(cmd *cobra.Command) {
 	f.BoolVar(&h.noWait, "no-wait", false, "give up if it is not free now")
 }
 
-// validTTL says whether the server grants leases of a time to live.
+// validTTL reports whether the server grants leases with a TTL.
 func validTTL(ttl time.Duration) bool { return ttl >= 500*time.Millisecond && ttl <= time.Hour }
 
 // checkTTL checks the flag --ttl.
@@ -41,7 +41,7 @@ func checkTTL(ttl time.Duration) error {
 
 type options = []node.Option
 
-// options are the flags for the client.
+// options are the client's options from the flags.
 func (h *holdFlags) options() (options, error) {
 	if err := checkTTL(h.ttl); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (c *cli) electCommand() *cobra.Command {
 	}
 	host, _ := os.Hostname()
 	cmd.Flags().StringVar(&value, "value", host, "publish this `TEXT` about the leader (default: this host's name)")
-	cmd.Flags().Lookup("value").DefValue = "" // the help is the same on each host
+	cmd.Flags().Lookup("value").DefValue = "" // so that the help is the same on each host
 	h.add(cmd)
 	return cmd
 }
@@ -118,7 +118,8 @@ func (c *cli) semaphoreCommand() *cobra.Command {
 	return cmd
 }
 
-// hold takes something of a name, and keeps it while a command runs or until the end.
+// hold acquires something by name, and keeps it while a command runs, or until the process is
+// interrupted.
 func (c *cli) hold(cmd *cobra.Command, args []string, n int, h *holdFlags,
 	take func(context.Context, *node.Client, options) (*node.Held, error)) error {
 	own, command, err := splitN(cmd, args, n)
@@ -159,20 +160,20 @@ func (c *cli) hold(cmd *cobra.Command, args []string, n int, h *holdFlags,
 	})
 }
 
-// giveBack calls release, also when this process is to end.
+// giveBack calls release, even if this process is being interrupted.
 func (c *cli) giveBack(ctx context.Context, release func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout())
 	defer cancel()
 	return release(ctx)
 }
 
-// holding says that something is held.
+// holding reports the acquisition.
 func (c *cli) holding(held *node.Held, command []string) error {
 	return c.announce(command, map[string]string{"name": held.Name(), "token": strconv.FormatUint(held.Token(), 10),
 		"lease": held.Lease()}, fmt.Sprintf("holding %s with token %d", held.Name(), held.Token()))
 }
 
-// announce is show, but on standard error and as text if a command has the standard output.
+// announce is show, but if a command uses the standard output it prints text to standard error.
 func (c *cli) announce(command []string, v any, text string) error {
 	if len(command) > 0 {
 		_, err := fmt.Fprintln(c.std.Err, text)
@@ -185,8 +186,8 @@ func lost(held *node.Held) error {
 	return ranCode{fmt.Errorf("%s is lost: %w", held.Name(), held.Err()), exitLost}
 }
 
-// runHolding runs a command until it ends. It gets SIGTERM if this process is to end, or has lost
-// what it held.
+// runHolding runs a command until it ends. It sends SIGTERM to the command if this process is
+// interrupted, or if the held thing is lost.
 func (c *cli) runHolding(ctx context.Context, held *node.Held, command []string) error {
 	isLost, err := c.run(ctx, command, held.Lost(), "NETCRAQ_TOKEN="+strconv.FormatUint(held.Token(), 10))
 	if isLost {
@@ -195,8 +196,8 @@ func (c *cli) runHolding(ctx context.Context, held *node.Held, command []string)
 	return err
 }
 
-// run runs a command until it ends, with more variables in its environment. It gets SIGTERM when
-// this process is to end, or when stop is closed; isStopped says which.
+// run runs a command until it ends, with additional environment variables. It sends SIGTERM to the
+// command when this process is interrupted, or when stop is closed; isStopped reports the latter.
 func (c *cli) run(ctx context.Context, command []string, stop <-chan struct{}, variables ...string) (isStopped bool,
 	err error) {
 	run := c.command(command)

@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
-// TestHotKeys asks the metrics of a gateway that only passes requests on to etcd.
+// TestHotKeys reads the metrics of a gateway that only passes requests on to etcd.
 func TestHotKeys(t *testing.T) {
 	m, registry := hotkeys.NewMetrics(hotkeys.Bounds{}, nil), prometheus.NewRegistry()
 	registry.MustRegister(m)
@@ -33,7 +33,7 @@ func TestHotKeys(t *testing.T) {
 		m.Etcd("get", time.Millisecond)
 	}
 	stop, ended := make(chan struct{}), make(chan struct{})
-	go func() { // nine reads of one key for one of others
+	go func() { // nine reads of one key for each read of the others
 		defer close(ended)
 		for i := 0; ; i++ {
 			select {
@@ -64,7 +64,7 @@ func TestHotKeys(t *testing.T) {
 	}
 }
 
-// TestHotKeysRefused: a mistake is named, with what to do.
+// TestHotKeysRefused: the error names the mistake and the remedy.
 func TestHotKeysRefused(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "up 1") }))
 	defer other.Close()

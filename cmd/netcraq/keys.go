@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/place"
 )
 
-// connect connects to the node API. Without a server it fails at once, and says what to do.
+// connect connects to the node API. Without a server it fails at once, and names the remedy.
 func (c *cli) connect(ctx context.Context) (*node.Client, error) {
 	socket := c.socket
 	if socket == "" {
@@ -41,7 +41,7 @@ func (c *cli) connect(ctx context.Context) (*node.Client, error) {
 	return cl, nil
 }
 
-// listens says whether somebody takes connections at a socket.
+// listens reports whether a process accepts connections at a socket.
 func listens(socket string) bool {
 	network, address := "unix", strings.TrimPrefix(socket, "unix://")
 	if tcp, ok := strings.CutPrefix(socket, "tcp://"); ok {
@@ -55,10 +55,10 @@ func listens(socket string) bool {
 	return true
 }
 
-// connectTime is long enough for a server that is replaced to be there again.
+// connectTime is long enough for a server that is being replaced.
 const connectTime = time.Second
 
-// noServer says where a server was looked for.
+// noServer lists the places where the command searched for a server.
 func (c *cli) noServer() error {
 	text := "found no NetCRAQ server\n  looked for   $" + nodeapi.SocketVariable + " (not set)"
 	for _, p := range place.Candidates(c.getenv) {
@@ -77,21 +77,21 @@ func (c *cli) call(cmd *cobra.Command, f func(ctx context.Context, cl *node.Clie
 	return f(cmd.Context(), cl)
 }
 
-// refused is a condition that was not met: nothing was changed.
+// refused is the error for an unmet condition: nothing was changed.
 type refused struct{ error }
 
-// missing is a key that has no value.
+// missing is the error for a key without a value.
 type missing struct{ error }
 
-// shown is a key's state as programs get it, one object per line.
+// shown is a key's state as JSON, one object per line.
 type shown struct {
 	Key     string  `json:"key"`
 	Found   bool    `json:"found"`
 	Value   *string `json:"value,omitempty"`
-	Base64  []byte  `json:"valueBase64,omitempty"` // if the value is not text
+	Base64  []byte  `json:"valueBase64,omitempty"` // set if the value is not text
 	Version string  `json:"version"`
 	Lease   string  `json:"lease,omitempty"`
-	Missed  uint64  `json:"missed,omitempty"` // versions before it that were not shown
+	Missed  uint64  `json:"missed,omitempty"` // number of versions before it that were not shown
 }
 
 func shownOf(i node.Item) shown {
@@ -115,15 +115,15 @@ func (c *cli) show(v any, text string) error {
 	return err
 }
 
-// showVersion prints the version that a key has now.
+// showVersion prints a key's current version.
 func (c *cli) showVersion(key string, v node.Version) error {
 	return c.show(map[string]string{"key": key, "version": string(v)}, string(v))
 }
 
-// value reads VALUE.
+// value parses VALUE.
 func (c *cli) value(s string) ([]byte, error) {
 	if s == "-" {
-		if c.inRead { // it has nothing more: a second value would be empty
+		if c.inRead { // standard input is used up: a second value would be empty
 			return nil, operate.UsageError(errors.New("standard input is a value twice. Pass @FILE for one of them"))
 		}
 		c.inRead = true
@@ -142,7 +142,7 @@ func (c *cli) value(s string) ([]byte, error) {
 	return b, nil
 }
 
-// version reads a version; "0" is that of a key that was never written.
+// version parses a version; "0" is the version of a key that was never written.
 func version(flag, s string) (node.Version, error) {
 	if s == "0" {
 		return node.Never, nil
@@ -193,7 +193,7 @@ func (c *cli) getCommand() *cobra.Command {
 	return cmd
 }
 
-// silent is an error that needs no message, because the output has told it.
+// silent is an error without a message, because the output has shown it.
 type silent struct{ error }
 
 func (silent) Silent() bool    { return true }
@@ -252,7 +252,7 @@ func (c *cli) putCommand() *cobra.Command {
 					err = c.put(ctx, cl, args[0], value, options)
 				}
 				if ttl != 0 && errors.As(err, new(refused)) {
-					err = errors.Join(err, cl.Revoke(ctx, name)) // nothing was written under it
+					err = errors.Join(err, cl.Revoke(ctx, name)) // no key was written under the lease
 				}
 				return err
 			})
@@ -273,7 +273,7 @@ func (c *cli) put(ctx context.Context, cl *node.Client, key string, value []byte
 	return c.showVersion(key, v)
 }
 
-// putAbsent writes a key that has no value. A key that was deleted has the version of its deletion.
+// putAbsent writes a key without a value. A deleted key has the version of its deletion.
 func (c *cli) putAbsent(ctx context.Context, cl *node.Client, key string, value []byte, options []node.Option) error {
 	expected := node.Never
 	for {
@@ -290,7 +290,7 @@ func (c *cli) putAbsent(ctx context.Context, cl *node.Client, key string, value 
 	}
 }
 
-// swap writes a key of an expected version.
+// swap writes a key if it has the expected version.
 func (c *cli) swap(ctx context.Context, cl *node.Client, key string, expected node.Version, value []byte,
 	options []node.Option) error {
 	i, swapped, err := cl.CAS(ctx, key, expected, value, options...)

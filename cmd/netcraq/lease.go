@@ -23,7 +23,7 @@ func (c *cli) leaseCommand() *cobra.Command {
 	return cmd
 }
 
-// showLease prints a lease: its name for people, and its time to live for programs too.
+// showLease prints a lease: its name as text; as JSON also its TTL.
 func (c *cli) showLease(l node.Lease) error {
 	return c.show(map[string]any{"lease": l.ID, "ttlMillis": l.TTL.Milliseconds()}, l.ID)
 }

@@ -1,6 +1,6 @@
-// Command netcraq is the one command that people need: it starts a key-value store on this machine
-// (netcraq dev), reads, writes, watches and locks keys by name through the node API, and has the
-// commands of operators. See netcraq --help.
+// Command netcraq is the main command. It starts a key-value store on this machine (netcraq dev);
+// it reads, writes, watches and locks keys by name through the node API; and it has the commands
+// for operators. See netcraq --help.
 package main
 
 import (

@@ -18,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
-// envMain makes the test's binary be the command.
+// envMain makes the test binary run the command.
 const envMain = "NETCRAQ_TEST_MAIN"
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ const (
 	nobody = 65534
 )
 
-// user runs commands as somebody without rights: as nobody where the test is root.
+// user runs commands without privileges: as nobody if the test runs as root.
 type user struct {
 	t      *testing.T
 	binary string
@@ -43,7 +43,7 @@ type user struct {
 
 func newUser(t *testing.T) *user {
 	t.Helper()
-	home, err := os.MkdirTemp("", "netcraq-user-") // t.TempDir is closed to other users
+	home, err := os.MkdirTemp("", "netcraq-user-") // other users cannot enter t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func newUser(t *testing.T) *user {
 func (u *user) socket() string { return filepath.Join(u.home, "run", "netcraq.sock") }
 
 func (u *user) command(args ...string) *exec.Cmd {
-	if args[0] != "dev" { // a busy machine, with the race detector, is slow
+	if args[0] != "dev" { // slow with the race detector on a busy machine
 		args = append([]string{"--timeout", "60s"}, args...)
 	}
 	c := exec.Command(u.binary, args...)
@@ -81,7 +81,7 @@ func (u *user) command(args ...string) *exec.Cmd {
 	return c
 }
 
-// owns makes a command be the user's.
+// owns makes a command run as the user.
 func (u *user) owns(c *exec.Cmd) {
 	c.Env, c.Dir = u.env, "/"
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -103,7 +103,7 @@ func (u *user) run(args ...string) (out, errs string, code int) {
 	return o.String(), e.String(), c.ProcessState.ExitCode()
 }
 
-// must runs a command that has to succeed, and returns what it prints.
+// must runs a command that must succeed, and returns its output.
 func (u *user) must(args ...string) string {
 	u.t.Helper()
 	out, errs, code := u.run(args...)
@@ -113,7 +113,7 @@ func (u *user) must(args ...string) string {
 	return strings.TrimSuffix(out, "\n")
 }
 
-// running is a command that runs.
+// running is a started command.
 type running struct {
 	*exec.Cmd
 	said  *syncbuffer.Buffer
@@ -153,7 +153,7 @@ func (r *running) says(t *testing.T, what string) {
 	}, r.said.String)
 }
 
-// interrupt is Ctrl-C, after which it has to end by itself.
+// interrupt sends the signal of Ctrl-C, after which the command must end by itself.
 func (r *running) interrupt(t *testing.T) (code int) {
 	t.Helper()
 	_ = r.Process.Signal(os.Interrupt)
@@ -183,7 +183,7 @@ func here(t *testing.T, args ...string) (out, errs string, code int) {
 	return o.String(), e.String(), code
 }
 
-// TestUsage: mistakes are found before anything starts, and the message says what to pass.
+// TestUsage: mistakes are found before anything starts, and the message names the right arguments.
 func TestUsage(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"dev --switches 0", "--switches 0: pass 1 to 8"},
@@ -256,7 +256,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestHelp: each command has a sentence that says what to do with it, and help that fits.
+// TestHelp: each command has a sentence that says what it does, and its help fits the width.
 func TestHelp(t *testing.T) {
 	all, _, code := here(t, "--help")
 	for _, want := range []string{"dev", "get", "list", "transact", "watch", "lock", "chain", "switch", "doctor", "completion", "version"} {

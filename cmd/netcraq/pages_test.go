@@ -14,29 +14,29 @@ import (
 )
 
 var (
-	// pageBlock is a console or YAML block of a page, and the comment that says why no test runs
-	// it.
+	// pageBlock is a console or YAML block of a page, and the comment with the reason if no test
+	// runs it.
 	pageBlock = regexp.MustCompile("(?ms)^(<!-- not run: [^>]+[ \n]-->\n)?```(?:console|yaml)\n(.*?)^```")
 	// pageFile is the first line of a YAML block that later blocks use as a file.
 	pageFile = regexp.MustCompile(`^# ([\w.-]+\.yaml)\n`)
-	// pageComment is what a reader sees of a command that is explained.
+	// pageComment is a comment for the reader after a command.
 	pageComment = regexp.MustCompile(`  +# .*$`)
-	// pageServer is where a server serves, in what it prints at its start.
+	// pageServer is a server's address in its start-up output.
 	pageServer = regexp.MustCompile(`(etcd gateway  |ready: etcd's API at |metrics at )(http://127\.0\.0\.1:\d+)`)
 )
 
-// pageAddresses are the addresses of pages. The test's own servers have others, because those may
-// be in use.
+// pageAddresses are the servers' addresses on pages. The test's own servers use others, because
+// those may be in use.
 var pageAddresses = map[string]string{
 	"etcd gateway  ":        "http://127.0.0.1:2379",
 	"ready: etcd's API at ": "http://127.0.0.1:23790",
 	"metrics at ":           "http://127.0.0.1:23791",
 }
 
-// TestPages types the console blocks of tutorials and how-to pages at a netcraq dev, in their
-// order, and compares what they print. "..." on a page stands for text that differs from run to
-// run. A block after a comment "not run: REASON" is left out. A YAML block that begins with
-// "# NAME.yaml" is that file for the blocks after it.
+// TestPages runs the console blocks of tutorials and how-to pages, in order, against a netcraq dev,
+// and compares the output. "..." on a page stands for text that varies between runs. A block after
+// a comment "not run: REASON" is skipped. A YAML block that begins with "# NAME.yaml" is that file
+// for the following blocks.
 func TestPages(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/tutorials/*.md")
 	if err != nil {
@@ -82,12 +82,12 @@ func TestPages(t *testing.T) {
 // reader is a user who follows a page.
 type reader struct {
 	*user
-	programs string            // the folder of the programs besides netcraq
-	server   *running          // the netcraq dev that runs
-	here     map[string]string // the addresses of the test's servers, by those of the page
+	programs string            // the folder of the other programs
+	server   *running          // the running netcraq dev
+	here     map[string]string // the addresses of the test's servers, by the page's addresses
 }
 
-// saves writes a file of the page. The programs' files are copies of those that a package installs.
+// saves writes a page's file. Files of a package's programs are copied from the package.
 func (r *reader) saves(name, text string) {
 	r.t.Helper()
 	const installed = "/usr/share/netcraq/p4"
@@ -106,14 +106,14 @@ func (r *reader) saves(name, text string) {
 	}
 }
 
-// serves notes where a server serves.
+// serves records a server's addresses.
 func (r *reader) serves(server *running) {
 	for _, found := range pageServer.FindAllStringSubmatch(server.said.String(), -1) {
 		r.here[pageAddresses[found[1]]] = found[2]
 	}
 }
 
-// toHere replaces the page's addresses, of which one is the beginning of others.
+// toHere replaces the page's addresses. One is a prefix of others.
 func (r *reader) toHere() *strings.Replacer {
 	var pairs []string
 	for _, onPage := range slices.Backward(slices.Sorted(maps.Keys(r.here))) {
@@ -122,7 +122,7 @@ func (r *reader) toHere() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// types types a line of a page and compares what it prints.
+// types runs a line of a page and compares its output.
 func (r *reader) types(step string) {
 	r.t.Helper()
 	line, want, _ := strings.Cut(strings.TrimSuffix(step, "\n")+"\n", "\n")
@@ -154,7 +154,7 @@ func (r *reader) types(step string) {
 	}
 }
 
-// prints runs a line in a shell and returns what it prints.
+// prints runs a line in a shell and returns its output.
 func (u *user) prints(line string) string {
 	u.t.Helper()
 	c := exec.Command("sh", "-c", line)
@@ -170,10 +170,10 @@ func (u *user) prints(line string) string {
 	return said.String()
 }
 
-// otherPrograms builds the programs that pages start, besides netcraq, and returns their folder.
+// otherPrograms builds the other programs that pages start, and returns their folder.
 func otherPrograms(t *testing.T) string {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "netcraq-programs-") // t.TempDir is closed to other users
+	folder, err := os.MkdirTemp("", "netcraq-programs-") // other users cannot enter t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,8 +190,8 @@ func otherPrograms(t *testing.T) string {
 	return folder
 }
 
-// onPath lets a shell find the command as netcraq, patient as [user.command] is, and the programs
-// of another folder.
+// onPath puts the command, with longer timeouts as in [user.command], and another folder's programs
+// on a shell's PATH.
 func (u *user) onPath(more string) {
 	u.t.Helper()
 	bin := filepath.Join(u.home, "bin")

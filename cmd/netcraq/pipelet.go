@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// pipelets is the program that runs pipelets. It is not part of this one: its SQL engine makes it
-// many times as large.
+// pipelets is the program that runs pipelets. It is separate, because its SQL engine would make
+// this program many times as large.
 const pipelets = "netcraq-pipelets"
 
 const pipeletHelp = `Check and run pipelets without Kubernetes, by the program netcraq-pipelets. It must be in the folder of this program, or on PATH. Arguments and flags are
@@ -31,7 +31,7 @@ func (c *cli) pipeletCommand() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().SetInterspersed(false) // flags after COMMAND are those of the program
+	cmd.Flags().SetInterspersed(false) // flags after COMMAND belong to that program
 	return cmd
 }
 

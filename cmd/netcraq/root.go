@@ -11,12 +11,12 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/operate"
 )
 
-// Exit codes beyond those of the operators' commands.
+// Exit codes in addition to those of the operators' commands.
 const (
 	exitNotFound = 3
 	exitRefused  = 4 // a condition was not met
 	exitUnknown  = 6 // a write may or may not have happened
-	exitLost     = 7 // a command ran, and what it was to hold was lost meanwhile
+	exitLost     = 7 // a command ran, but the lock or lease for it was lost meanwhile
 )
 
 const rootHelp = `netcraq: a key-value store that runs in network switches
@@ -29,17 +29,17 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 a condition was not 
 5 doctor found a problem, 6 a write may or may not have happened. A command that runs another exits with that command's code, or
 with 7 if it lost what it held.`
 
-// cli is one run of the command: the flags that all commands have, and what they read and write.
+// cli is one run of the program: the flags of all commands, and the input and outputs.
 type cli struct {
 	std       operate.Streams
 	getenv    func(string) string
 	socket    string
 	namespace string
 	root      *cobra.Command
-	inRead    bool // standard input was read as a value
+	inRead    bool // standard input was already read as a value
 }
 
-// The groups of the help.
+// Groups of commands in the help.
 const (
 	groupStart   = "start"
 	groupKeys    = "keys"
@@ -48,7 +48,7 @@ const (
 	groupOperate = "operate"
 )
 
-// complete adds to the commands of operators what only netcraq has.
+// complete adds netcraq's own commands to the operators'.
 func (c *cli) complete(root *cobra.Command, std operate.Streams) func(error) int {
 	c.std, c.root = std, root
 	root.Use, root.Short, root.Long = "netcraq", "A key-value store that runs in network switches", rootHelp
@@ -91,7 +91,7 @@ func (c *cli) complete(root *cobra.Command, std operate.Streams) func(error) int
 	return c.exitCode
 }
 
-// ranCode is an error with an exit code of its own, as that of a command that this one has run.
+// ranCode is an error with its own exit code, for example that of a command that this one has run.
 type ranCode struct {
 	error
 	code int
@@ -99,7 +99,7 @@ type ranCode struct {
 
 func (r ranCode) Unwrap() error { return r.error }
 
-// exitCode is the exit code of an error; 0: that of an operators' command.
+// exitCode is the exit code of an error; 0: the exit code of an operators' command.
 func (c *cli) exitCode(err error) int {
 	var ran ranCode
 	switch {
@@ -115,10 +115,10 @@ func (c *cli) exitCode(err error) int {
 	return 0
 }
 
-// json says whether output is for programs.
+// json reports whether the output is JSON.
 func (c *cli) json() bool { return c.root.PersistentFlags().Lookup("output").Value.String() == "json" }
 
-// timeout is the time for one request.
+// timeout is the timeout of one request.
 func (c *cli) timeout() time.Duration {
 	d, _ := c.root.PersistentFlags().GetDuration("timeout")
 	return d

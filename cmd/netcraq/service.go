@@ -72,7 +72,7 @@ NETCRAQ_INSTANCE, and its exit code becomes this one's.`,
 	return cmd
 }
 
-// showInstances prints instances: a line each for people, one object for programs.
+// showInstances prints instances: one line each as text, or one JSON object.
 func (c *cli) showInstances(service string, list []node.Instance) error {
 	if c.json() {
 		return c.show(map[string]any{"service": service, "instances": append([]node.Instance{}, list...)}, "")

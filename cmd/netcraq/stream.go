@@ -92,7 +92,7 @@ func (c *cli) streamDelete() *cobra.Command {
 	}
 }
 
-// record is a value as the API takes it.
+// record converts a value to the API's form.
 func record(value []byte) nodeapi.RecordData {
 	if text := string(value); utf8.ValidString(text) {
 		return nodeapi.RecordData{Value: &text}
@@ -140,7 +140,8 @@ func (c *cli) streamAppend() *cobra.Command {
 	return cmd
 }
 
-// appendRecords appends all records. The server may take fewer at a time while consumers are slow.
+// appendRecords appends all records. The server may accept only some at a time while consumers are
+// slow.
 func (c *cli) appendRecords(ctx context.Context, cl *node.Client, d nodeapi.AppendData) error {
 	first := ""
 	for len(d.Records) > 0 {
@@ -159,7 +160,7 @@ func (c *cli) appendRecords(ctx context.Context, cl *node.Client, d nodeapi.Appe
 	return c.show(map[string]string{"stream": d.Stream, "offset": first}, first)
 }
 
-// streamed is a record as programs get it, one object per line.
+// streamed is a record as JSON, one object per line.
 type streamed struct {
 	Stream    string    `json:"stream"`
 	Partition int       `json:"partition"`
@@ -202,7 +203,7 @@ func (c *cli) streamRead() *cobra.Command {
 	return cmd
 }
 
-// readRecords prints records from a place on.
+// readRecords prints records from a position on.
 func (c *cli) readRecords(ctx context.Context, cl *node.Client, d nodeapi.ReadData, count int, follow bool) error {
 	for n := 0; ; {
 		d.MaxRecords = 256

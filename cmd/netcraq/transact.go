@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/operate"
 )
 
-// transaction is a transaction as flags describe it.
+// transaction is a transaction as given by flags.
 type transaction struct {
 	ifVersion, ifValue, ifAbsent, put, delete []string
 }
@@ -54,7 +54,8 @@ ends before the first =.`,
 	return cmd
 }
 
-// parseTransaction makes the transaction of flags. conditions say what each key was to be.
+// parseTransaction makes a transaction from flags. conditions describe the expected state of each
+// key.
 func (c *cli) parseTransaction(t *transaction) (x node.Transaction, conditions map[string]string, err error) {
 	conditions = map[string]string{}
 	pairs := func(flag string, all []string, use func(key, value string) error) {

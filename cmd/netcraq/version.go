@@ -42,7 +42,7 @@ releases work together.`,
 }
 
 // serverVersion asks the node API's server for its name and version, and for its node. Both are ""
-// if none answers.
+// if no server answers.
 func (c *cli) serverVersion(ctx context.Context) (server, node string) {
 	cl, err := c.connect(ctx)
 	if err != nil {
@@ -53,8 +53,8 @@ func (c *cli) serverVersion(ctx context.Context) (server, node string) {
 	return info.Server, info.Node
 }
 
-// far says whether the versions at the ends of two texts are further apart than is tested. A text
-// without a version is a server of a release that did not say it.
+// far reports whether the versions at the ends of two texts differ by more than the tested
+// distance. A text without a version comes from a server of an early release.
 func far(own, server string) bool {
 	a, ok := minor(own)
 	b, ok2 := minor(server)

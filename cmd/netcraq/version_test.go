@@ -24,7 +24,7 @@ func TestFar(t *testing.T) {
 	}
 }
 
-// TestVersion: the command says its version without a server, and the server's with one.
+// TestVersion: the command prints its own version and, if there is a server, the server's.
 func TestVersion(t *testing.T) {
 	u := newUser(t)
 	if got := u.must("version"); !strings.HasPrefix(got, "netcraq "+buildinfo.Version()+" (commit ") || strings.Contains(got, "\n") {

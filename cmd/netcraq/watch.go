@@ -62,7 +62,7 @@ If a key changes faster than the changes are printed, only its newest value is p
 	return cmd
 }
 
-// split separates a command's arguments from those behind --.
+// split separates a command's arguments from those after --.
 func split(cmd *cobra.Command, args []string) (own, command []string) {
 	if at := cmd.ArgsLenAtDash(); at >= 0 {
 		return args[:at], args[at:]
@@ -70,7 +70,7 @@ func split(cmd *cobra.Command, args []string) (own, command []string) {
 	return args, nil
 }
 
-// splitN is split for a command that has n arguments of its own.
+// splitN is split for a command with n arguments of its own.
 func splitN(cmd *cobra.Command, args []string, n int) (own, command []string, err error) {
 	if own, command = split(cmd, args); len(own) != n {
 		return nil, nil, operate.UsageError(fmt.Errorf("pass %s, and a command only after --", cmd.Use))
@@ -78,7 +78,7 @@ func splitN(cmd *cobra.Command, args []string, n int) (own, command []string, er
 	return own, command, nil
 }
 
-// changed shows an event, or runs the command for it.
+// changed prints an event, or runs the command for it.
 func (c *cli) changed(e node.Event, command []string) error {
 	if len(command) == 0 {
 		s := shownOf(e.Item)
@@ -97,14 +97,14 @@ func (c *cli) changed(e node.Event, command []string) error {
 	return ran(run.Run(), command[0])
 }
 
-// command is another command with the streams of this one.
+// command is another command with this one's input and outputs.
 func (c *cli) command(words []string) *exec.Cmd {
 	run := exec.Command(words[0], words[1:]...)
 	run.Stdin, run.Stdout, run.Stderr = c.std.In, c.std.Out, c.std.Err
 	return run
 }
 
-// ran makes the exit code of a command this one's.
+// ran makes a command's exit code this one's.
 func ran(err error, name string) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

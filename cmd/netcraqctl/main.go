@@ -1,6 +1,6 @@
 // Command netcraqctl reads and writes the key-value store in the switches, measures it, and shows
-// and changes what the controller runs. See netcraqctl --help. Command netcraq has its operators'
-// commands, too.
+// and changes the controller's configuration. See netcraqctl --help. Command netcraq has the
+// operators' commands, too.
 package main
 
 import "github.com/netcraq/netcraq/cmd/internal/operate"

@@ -20,8 +20,8 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// Switch is the agent's view of the node's switch. A port about which nothing more was said is a
-// host's: the switch accepts only requests from there.
+// Switch is the agent's view of the node's switch. AddPort makes an interface a host port, from
+// which the switch accepts only requests.
 type Switch interface {
 	AddPort(number uint32, iface string) error
 	RemovePort(number uint32) error
@@ -33,30 +33,29 @@ type Switch interface {
 type Options struct {
 	// Dir is the folder for records, in a file system that is emptied when the machine starts.
 	Dir string
-	// Switch is the node's; nil: there is none on the node, and pods reach no switch.
+	// Switch is the node's switch. If it is nil, the node has none, and pods reach no switch.
 	Switch Switch
 	// FirstPort and LastPort are the switch's ports for containers.
 	FirstPort, LastPort uint32
-	// AfterOthers: the switch's program is behind those of others at an interface, and so are the
-	// filters.
+	// AfterOthers places the switch's program and the filters after other programs at an interface.
 	AfterOthers bool
-	// Services have the chains' service addresses, from which only a switch may send: IPv4
-	// prefixes, ingressfilter.MaxSources at most.
+	// Services are the chains' service addresses: IPv4 prefixes, at most ingressfilter.MaxSources.
+	// Only a switch may send from them.
 	Services []netip.Prefix
-	// MTU of the containers' interfaces that request none, in bytes.
+	// MTU is the MTU, in bytes, of interfaces of containers that request none.
 	MTU int
-	// Reserved are prefixes that lead to the switch, so no container can have an address of them.
+	// Reserved are prefixes that lead to the switch. No container may have an address in them.
 	Reserved []netip.Prefix
 	// Log receives events. nil means slog.Default().
 	Log *slog.Logger
 
-	// step is called before each step of an attachment with its name: for tests, which kill the
+	// step is called with a step's name before each step of an attachment. Tests use it to kill the
 	// agent there.
 	step func(name string)
 }
 
-// Agent is the attachment side of a node agent. Its methods may be called from several goroutines;
-// all that they do to the node is done in the network namespace of the process.
+// Agent attaches containers to the node's switch. Its methods may be called from several
+// goroutines. They change only the network namespace of the process.
 type Agent struct {
 	opts  Options
 	log   *slog.Logger
@@ -65,7 +64,7 @@ type Agent struct {
 	mu      sync.Mutex
 	records map[string]*agentapi.Record // by hostName
 	ready   bool
-	reason  string        // why not
+	reason  string        // why ready is false
 	changes chan struct{} // closed at the next change of the records
 }
 
@@ -91,20 +90,21 @@ func New(opts Options) (*Agent, error) {
 		reason: "it is starting", changes: make(chan struct{})}, nil
 }
 
-// podRules say what is dropped of containers' packets: NetCRAQ packets that the switch has left,
-// packets for the tunnels between nodes, and all tagged frames. Containers need no tags: the node
-// has no interface that would accept them. If the switches are not on the nodes, all NetCRAQ
-// packets are dropped: a container would reach the switches under the node's address, and with the
-// node's rights.
+// podRules drop a container's NetCRAQ packets that the switch has not consumed, packets for the
+// tunnels between nodes, and all tagged frames. Containers need no tags, because the node has no
+// interface that would accept them. If the switches are not on the nodes, the rules drop all
+// NetCRAQ packets: otherwise a container would reach the switches under the node's address and with
+// the node's rights.
 var podRules = ingressfilter.Rules{Port: wire.Port, Destination: podroutes.VXLANPort, Untagged: true, Guest: true}
 
-// chainedRules are the same at interfaces of another plugin's, for whose tagged frames the node may
-// have a use: NetCRAQ's packets are looked for behind the tags.
+// chainedRules are the rules for interfaces that another plugin made. The node may have a use for
+// tagged frames there, so the filter searches behind the tags for NetCRAQ packets.
 var chainedRules = ingressfilter.Rules{Port: wire.Port, Destination: podroutes.VXLANPort, Guest: true}
 
-// rulesFor are those at an attachment's interface. At another plugin's they are where the switch's
-// program is: before the others', one of which may let no packet past to those behind it, or after.
-// Where packets may come from is the other plugin's business there.
+// rulesFor returns the rules for an attachment's interface. At another plugin's interface the
+// filter stands next to the switch's program: before that plugin's programs, any of which may keep
+// a packet from the next one, or after them. The other plugin decides there which source addresses
+// are valid.
 func (a *Agent) rulesFor(r *agentapi.Record) ingressfilter.Rules {
 	rules := podRules
 	if r.Chained {
@@ -157,7 +157,7 @@ func (a *Agent) guard(index int, r *agentapi.Record) error {
 	return nil
 }
 
-// noSwitch is if there is none.
+// noSwitch stands for the switch of a node without one.
 type noSwitch struct{}
 
 func (noSwitch) AddPort(uint32, string) error { return nil }
@@ -191,24 +191,24 @@ func (a *Agent) Attachments() []agentapi.Record {
 	return out
 }
 
-// Changes is closed when something is attached or detached next. Ask for it before Attachments, and
-// nothing is missed.
+// Changes returns a channel that is closed at the next change of the attachments. A caller that
+// calls Changes before Attachments misses no change.
 func (a *Agent) Changes() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.changes
 }
 
-// changed is called with the lock held.
+// changed wakes those who wait on Changes. The caller holds a.mu.
 func (a *Agent) changed() {
 	close(a.changes)
 	a.changes = make(chan struct{})
 }
 
-// freePort returns the next port, after the one that it returned last, which no attachment has and
-// no entry of the switch's tables names. Entries that name the port of a deleted pod grant that
-// pod's rights, and send that pod's replies there, until the controller removes them. A new pod
-// must not get such a port.
+// freePort returns the next port after the last one given that neither an attachment has nor an
+// entry of the switch's tables names. Entries that name the port of a deleted pod grant that pod's
+// rights, and send that pod's replies there, until the controller removes them. A new pod must not
+// get such a port.
 func (a *Agent) freePort() (uint32, error) {
 	named, err := a.opts.Switch.NamedPorts()
 	if err != nil {
@@ -242,9 +242,9 @@ func (a *Agent) freePort() (uint32, error) {
 	return 0, agentapi.Errorf(agentapi.CodeTryAgain, "all %d ports of the node's switch are taken", count)
 }
 
-// Reconcile makes records and interfaces agree after a start: unfinished attachments are undone,
-// those that have gone are forgotten, and existing ones become ports again. The error names what
-// could not be done; the rest is done.
+// Reconcile makes records and interfaces agree after a start. It undoes unfinished attachments,
+// forgets those whose interface has gone, and makes the existing ones ports again. A failure does
+// not stop it; the error names all of them.
 func (a *Agent) Reconcile() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -281,7 +281,7 @@ func (a *Agent) Reconcile() error {
 	return nil
 }
 
-// unrecorded lists interfaces of the agent that no record is about.
+// unrecorded lists the agent's interfaces that have no record.
 func (a *Agent) unrecorded() ([]netlink.Link, error) {
 	links, err := netlinkdump.Whole(netlink.LinkList)
 	if err != nil {

@@ -30,16 +30,16 @@ const (
 	stepHost      = "host"      // the node's end: alias, gateway's addresses, up
 	stepContainer = "container" // the other end: addresses, up, routes
 	stepRoutes    = "routes"    // the node's routes to the container
-	stepPort      = "port"      // of the switch
-	stepReady     = "ready"     // the record is written again
-	stepReply     = "reply"     // the plugin hears of it
+	stepPort      = "port"      // the interface becomes a port of the switch
+	stepReady     = "ready"     // the record is written again, in state "ready"
+	stepReply     = "reply"     // the plugin gets the answer
 )
 
-// Steps lists them.
+// Steps lists the steps of an attachment in their order.
 var Steps = []string{stepRecord, stepPair, stepFilter, stepHost, stepContainer, stepRoutes, stepPort, stepReady,
 	stepReply}
 
-// Attach gives a container an interface. If it fails nothing is left of it.
+// Attach gives a container an interface. If it fails it leaves nothing behind.
 func (a *Agent) Attach(req *agentapi.Attach) (*agentapi.Attached, error) {
 	if err := errors.Join(complete(req), a.checkReserved(req.Addresses)); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (a *Agent) Attach(req *agentapi.Attach) (*agentapi.Attached, error) {
 	}
 	name := hostName(req.Attachment)
 	if old := a.records[name]; old != nil {
-		// Its interface went with a namespace that has gone, or is in another one.
+		// The old attachment's interface has gone with its namespace, or is in another namespace.
 		if err := a.undo(old); err != nil {
 			return nil, err
 		}
@@ -91,7 +91,7 @@ func (a *Agent) Attach(req *agentapi.Attach) (*agentapi.Attached, error) {
 	return &agentapi.Attached{Host: r.Host, Container: r.Container, Addresses: r.Addresses}, nil
 }
 
-// checkReserved refuses addresses that packets go to the switch for.
+// checkReserved refuses addresses whose packets go to the switch.
 func (a *Agent) checkReserved(addresses []agentapi.Address) error {
 	for _, x := range addresses {
 		for _, p := range a.opts.Reserved {
@@ -103,10 +103,10 @@ func (a *Agent) checkReserved(addresses []agentapi.Address) error {
 	return nil
 }
 
-// makeWay removes an attachment of the same network that has an address which has been given to a
-// new one. IPAM gives an address once; so the old one's ADD has failed in the plugin's eyes (the
-// agent was killed before it could answer), which has given the address back, and its DEL is still
-// to come.
+// makeWay removes an attachment of the same network that has one of the new attachment's addresses.
+// IPAM gives an address to one container at a time, so the old ADD has failed for the plugin: the
+// agent was killed before it could answer. The plugin has then given the address back, and its DEL
+// is still to come.
 func (a *Agent) makeWay(req *agentapi.Attach) error {
 	for _, r := range a.records {
 		for _, x := range r.Addresses {
@@ -127,7 +127,7 @@ func (a *Agent) makeWay(req *agentapi.Attach) error {
 	return nil
 }
 
-// complete checks a request and fills in gateways.
+// complete checks a request and fills in missing gateways.
 func complete(req *agentapi.Attach) error {
 	invalid := func(format string, args ...any) error {
 		return agentapi.Errorf(agentapi.CodeInvalidConfig, "attaching %s: %s", req.Attachment, fmt.Sprintf(format, args...))
@@ -183,7 +183,7 @@ func complete(req *agentapi.Attach) error {
 	return nil
 }
 
-// make takes the steps.
+// make runs the steps of an attachment.
 func (a *Agent) make(r *agentapi.Record, space *container) error {
 	hostMAC, _ := net.ParseMAC(r.Host.MAC)
 	containerMAC, _ := net.ParseMAC(r.Container.MAC)
@@ -230,7 +230,7 @@ func (a *Agent) discard(r *agentapi.Record) {
 // undo removes the existing parts of an attachment. The record goes last.
 func (a *Agent) undo(r *agentapi.Record) error {
 	if r.Port != 0 {
-		_ = a.opts.Switch.RemovePort(r.Port) // it may not have become one
+		_ = a.opts.Switch.RemovePort(r.Port) // the interface may not have become a port
 	}
 	remove := func() error { return removeLink(r.Host.Name) }
 	if r.Chained {
@@ -247,18 +247,19 @@ func (a *Agent) undo(r *agentapi.Record) error {
 	return nil
 }
 
-// Detach takes an attachment away. Detach is idempotent.
+// Detach removes an attachment. Detach is idempotent.
 func (a *Agent) Detach(at agentapi.Attachment) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.ready && a.records[hostName(at)] == nil && !a.nothingOf(at) {
-		// Before Reconcile has read the records a port would be left.
+		// Until Reconcile has read the records the agent does not know the port, and would leave
+		// it.
 		return agentapi.Errorf(agentapi.CodeTryAgain, "the node agent is not ready: %s", a.reason)
 	}
 	return a.detach(at)
 }
 
-// nothingOf says whether there is neither an interface of an attachment nor a record on the disk.
+// nothingOf reports whether an attachment has neither an interface nor a record on the disk.
 func (a *Agent) nothingOf(at agentapi.Attachment) bool {
 	_, err := linkByName(hostName(at))
 	return isNotFound(err) && !a.store.has(at)
@@ -266,7 +267,7 @@ func (a *Agent) nothingOf(at agentapi.Attachment) bool {
 
 func (a *Agent) detach(at agentapi.Attachment) error {
 	r := a.records[hostName(at)]
-	if r == nil { // the record may have been lost, and the interface not
+	if r == nil { // the record may be lost while the interface still exists
 		r = &agentapi.Record{Attachment: at, Host: agentapi.Interface{Name: hostName(at)}}
 	} else {
 		a.log.Info("detached", "attachment", at, "iface", r.Host.Name, "port", r.Port)
@@ -277,7 +278,7 @@ func (a *Agent) detach(at agentapi.Attachment) error {
 	return nil
 }
 
-// Collect removes attachments to a network that are not among the valid ones.
+// Collect removes the attachments to a network that are not in the request's list of valid ones.
 func (a *Agent) Collect(req *agentapi.Collect) (*agentapi.Collected, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -316,8 +317,8 @@ func (a *Agent) Collect(req *agentapi.Collect) (*agentapi.Collected, error) {
 	return out, errors.Join(errs...)
 }
 
-// setUpHost makes the node's end ready: it has the gateway's addresses, so that the kernel answers
-// for them, and takes only what comes from the container's addresses.
+// setUpHost sets up the node's end. It assigns the gateway's addresses, so that the kernel answers
+// for them, and routes only the container's addresses to it.
 func setUpHost(l netlink.Link, r *agentapi.Record) error {
 	if err := netlink.LinkSetAlias(l, alias(r.Attachment)); err != nil {
 		return fmt.Errorf("naming %s: %w", r.Host.Name, err)
@@ -340,7 +341,7 @@ func setUpHost(l netlink.Link, r *agentapi.Record) error {
 	return nil
 }
 
-// settingsOf are the kernel's settings of the node's end, by their paths under /proc/sys/net.
+// settingsOf returns the kernel's settings for the node's end, by their paths under /proc/sys/net.
 func settingsOf(r *agentapi.Record) map[string]string {
 	v4, v6 := "ipv4/conf/"+r.Host.Name+"/", "ipv6/conf/"+r.Host.Name+"/"
 	settings := map[string]string{v4 + "rp_filter": "1", v4 + "forwarding": "1", v4 + "accept_redirects": "0",
@@ -348,20 +349,20 @@ func settingsOf(r *agentapi.Record) map[string]string {
 	if hasIPv6(r) {
 		settings[v6+"forwarding"], settings[v6+disableIPv6] = "1", "0"
 	}
-	if _, err := os.Stat(filepath.Join(sysctls, "net", v6)); err == nil { // whether the pod has IPv6 or not
+	if _, err := os.Stat(filepath.Join(sysctls, "net", v6)); err == nil { // independent of whether the pod has IPv6
 		settings[v6+"accept_ra"], settings[v6+"accept_redirects"] = "0", "0"
 	}
 	return settings
 }
 
-// disableIPv6 is 1 on new interfaces of a network namespace whose default it is.
+// disableIPv6 is the setting that new interfaces inherit from their network namespace's default.
 const disableIPv6 = "disable_ipv6"
 
 func hasIPv6(r *agentapi.Record) bool {
 	return slices.ContainsFunc(r.Addresses, func(a agentapi.Address) bool { return a.Prefix.Addr().Is6() })
 }
 
-// setSysctl writes a setting of the network unless it is so. changed is whether it was not.
+// setSysctl writes a network setting if it has another value. changed reports whether it wrote.
 func setSysctl(path, value string) (changed bool, err error) {
 	path = filepath.Join(sysctls, "net", path)
 	if b, err := os.ReadFile(path); err == nil && len(b) > 0 && string(b[:len(b)-1]) == value {
@@ -369,8 +370,8 @@ func setSysctl(path, value string) (changed bool, err error) {
 	}
 	err = os.WriteFile(path, []byte(value), 0o644)
 	if errors.Is(err, unix.EROFS) {
-		// So it is in a container without all privileges. The mount is the container's own: to make
-		// it writable touches nobody else's.
+		// /proc/sys is read-only in a container without all privileges. The mount belongs to this
+		// container, so making it writable affects no other container.
 		if err = unix.Mount("", sysctls, "",
 			unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err == nil {
 			err = os.WriteFile(path, []byte(value), 0o644)
@@ -384,7 +385,7 @@ func setSysctl(path, value string) (changed bool, err error) {
 
 const sysctls = "/proc/sys"
 
-// eachRoute does something with the node's routes to a container.
+// eachRoute calls do with each of the node's routes to a container.
 func eachRoute(host netlink.Link, r *agentapi.Record, do func(*netlink.Route) error) error {
 	for _, addr := range r.Addresses {
 		ip := addr.Prefix.Addr()
@@ -397,7 +398,7 @@ func eachRoute(host netlink.Link, r *agentapi.Record, do func(*netlink.Route) er
 	return nil
 }
 
-// container is a network namespace, seen from outside.
+// container is a container's network namespace, seen from outside.
 type container struct {
 	fd     netns.NsHandle
 	handle *netlink.Handle
@@ -429,8 +430,8 @@ func (c *container) close() {
 	c.fd.Close()
 }
 
-// finishFrames has the container's end finish the frames that it sends, where the node's end cannot
-// tell a frame that will change.
+// finishFrames makes the container's end complete checksums and segments itself, if the kernel does
+// not support the frame filter that would recognize unfinished frames at the node's end.
 func (c *container) finishFrames(r *agentapi.Record) error {
 	if !errors.Is(framefilter.Supported(), framefilter.ErrUnsupported) {
 		return nil
@@ -455,8 +456,8 @@ func (c *container) do(f func() error) error {
 // eui64 is IN6_ADDR_GEN_MODE_EUI64 of linux/if_link.h.
 const eui64 = 0
 
-// setUp gives the container's end its addresses and routes. Nothing is on the link but the gateway,
-// so everything goes there: the network's prefix as well.
+// setUp gives the container's end its addresses and routes. Only the gateway is on the link, so all
+// packets go to the gateway, also those within the network's prefix.
 func (c *container) setUp(r *agentapi.Record) error {
 	l, err := c.handle.LinkByName(r.Container.Name)
 	if err != nil {
@@ -476,8 +477,8 @@ func (c *container) setUp(r *agentapi.Record) error {
 	if err := c.finishFrames(r); err != nil {
 		return err
 	}
-	// The filter lets pass the link-local address that the MAC address makes. If there is no IPv6
-	// there is nothing to set.
+	// The ingress filter admits the link-local address made from the MAC address. Without IPv6
+	// there is nothing to set, so the error is ignored.
 	_ = c.handle.LinkSetIP6AddrGenMode(l, eui64)
 	if err := c.handle.LinkSetUp(l); err != nil {
 		return fmt.Errorf("setting the container's %s up: %w", r.Container.Name, err)
@@ -497,7 +498,7 @@ func (c *container) setUp(r *agentapi.Record) error {
 	return nil
 }
 
-// routes are those of the container in a table; 0 is the main one.
+// routes returns the container's routes in a table; 0 stands for the main table.
 func (c *container) routes(table int) ([]netlink.Route, error) {
 	filter := &netlink.Route{Table: cmp.Or(table, unix.RT_TABLE_MAIN)}
 	return netlinkdump.Whole(func() ([]netlink.Route, error) {
@@ -505,8 +506,8 @@ func (c *container) routes(table int) ([]netlink.Route, error) {
 	})
 }
 
-// enableIPv6 does for a container whose namespace has IPv6 switched off what the CNI project's own
-// plugins do when they give it an IPv6 address.
+// enableIPv6 enables IPv6 in a container whose namespace has it disabled, as the CNI project's own
+// plugins do when they assign an IPv6 address.
 func (c *container) enableIPv6(name string) error {
 	return c.do(func() error {
 		for _, name := range []string{"lo", name} {
@@ -518,9 +519,9 @@ func (c *container) enableIPv6(name string) error {
 	})
 }
 
-// standBehind gives a route the next metric at which no route by another interface of the container
-// goes to the same destination. So an interface that comes later takes no route from one that is
-// there, and its own routes are in use when the other one has gone.
+// standBehind gives a route the next metric that no route to the same destination by another
+// interface of the container has. So a later interface takes no traffic from an earlier one, and
+// its routes come into use when the earlier interface has gone.
 func standBehind(route *netlink.Route, there []netlink.Route) {
 	metric := func(r *netlink.Route) int {
 		if r.Priority == 0 && r.Dst.IP.To4() == nil {
@@ -536,10 +537,10 @@ func standBehind(route *netlink.Route, there []netlink.Route) {
 	}
 }
 
-// defaultMetric6 is what the kernel makes of no metric (IP6_RT_PRIO_USER).
+// defaultMetric6 is the metric that the kernel gives an IPv6 route without one (IP6_RT_PRIO_USER).
 const defaultMetric6 = 1024
 
-// containerRoutes are what the container must have.
+// containerRoutes returns the routes that the container must have.
 func containerRoutes(ifindex int, r *agentapi.Record) []netlink.Route {
 	var out []netlink.Route
 	for _, addr := range r.Addresses {

@@ -15,16 +15,16 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// Behind another plugin the interfaces belong to that plugin. The agent puts four things on the
-// node's end: the frame filter, the switch's program, as a port, the ingress filter after it, and
-// the egress filter. It never touches addresses, routes, settings or the interface itself, and
-// takes away only these four.
+// In chained mode another plugin owns the interfaces. The agent puts four things on the node's end:
+// the frame filter, the switch's program (as a port), the ingress filter after it, and the egress
+// filter. It never touches addresses, routes, settings or the interface itself, and removes only
+// these four.
 
 // ChainedSteps are the steps of Chain, in their order.
 var ChainedSteps = []string{stepRecord, stepFilter, stepPort, stepReady, stepReply}
 
-// Chain makes an interface that the plugin before has made a port of the switch. If it fails
-// nothing is left of it.
+// Chain makes an interface that the previous plugin made a port of the switch. If it fails it
+// leaves nothing behind.
 func (a *Agent) Chain(req *agentapi.Chain) error {
 	if err := errors.Join(completeChain(req), a.checkReserved(req.Addresses)); err != nil {
 		return err
@@ -85,7 +85,7 @@ func completeChain(req *agentapi.Chain) error {
 	return nil
 }
 
-// chain takes the steps.
+// chain runs the steps of a chained attachment.
 func (a *Agent) chain(r *agentapi.Record, space *container) error {
 	for _, s := range []struct {
 		name string
@@ -105,7 +105,8 @@ func (a *Agent) chain(r *agentapi.Record, space *container) error {
 }
 
 // makeWayChained forgets stale attachments with the same name, interface or addresses. If one of
-// them is alive, the request is refused: two of a list, or a result that lies.
+// them is alive it refuses the request: netcraq-cni is in the list twice, or a plugin's result is
+// wrong.
 func (a *Agent) makeWayChained(req *agentapi.Chain, host netlink.Link) error {
 	for _, r := range a.records {
 		same, shared := r.Attachment == req.Attachment, sharedAddress(r, req)
@@ -131,7 +132,7 @@ func (a *Agent) makeWayChained(req *agentapi.Chain, host netlink.Link) error {
 	return nil
 }
 
-// sharedAddress is an address of an attachment that a request also names; "": there is none.
+// sharedAddress returns an address that both an attachment and a request have, or "".
 func sharedAddress(r *agentapi.Record, req *agentapi.Chain) string {
 	for _, x := range r.Addresses {
 		for _, y := range req.Addresses {
@@ -143,9 +144,9 @@ func sharedAddress(r *agentapi.Record, req *agentapi.Chain) string {
 	return ""
 }
 
-// ends are the two ends of a container's interface. Which of the node's interfaces is the other one
-// the kernel says, and not a result of somebody's: the one in this namespace whose peer has the
-// index of the container's, in the container's namespace.
+// ends returns the two ends of a container's interface. The kernel identifies the node's end, not a
+// plugin's result, which may be wrong: it is the interface in this namespace whose peer has the
+// container interface's index and is in the container's namespace.
 func (c *container) ends(name string) (host, inside netlink.Link, err error) {
 	inside, err = c.handle.LinkByName(name)
 	if isNotFound(err) {
@@ -174,7 +175,7 @@ func (c *container) ends(name string) (host, inside netlink.Link, err error) {
 	return nil, nil, agentapi.Errorf(agentapi.CodeInvalidNamespace, "the other end of the container's %s is not in the node's network namespace", name)
 }
 
-// has says which address an interface of the container lacks.
+// has returns an error that names the addresses an interface of the container lacks.
 func (c *container) has(l netlink.Link, want []agentapi.Address) error {
 	addrs, err := netlinkdump.Whole(func() ([]netlink.Addr, error) { return c.handle.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -193,8 +194,8 @@ func interfaceOf(l netlink.Link) agentapi.Interface {
 	return agentapi.Interface{Name: at.Name, MAC: at.HardwareAddr.String(), MTU: at.MTU}
 }
 
-// linkOf is the node's interface of an attachment. Another plugin's interface is the same only if
-// its index is: some plugins derive names from pods' names, and pods come again.
+// linkOf returns the node's interface of an attachment. For another plugin's interface the index
+// must match too: some plugins derive interface names from pods' names, which may be used again.
 func linkOf(r *agentapi.Record) (netlink.Link, error) {
 	if !r.Chained {
 		return linkByName(r.Host.Name)
@@ -213,7 +214,8 @@ func unfilter(r *agentapi.Record) error {
 	} else if err != nil {
 		return err
 	}
-	// The egress filter goes first: clsact goes with the ingress filter that came with it.
+	// The egress filter goes first, because the qdisc clsact goes with the ingress filter that
+	// brought it.
 	for _, detach := range []func(int) error{ingressfilter.DetachEgress, ingressfilter.Detach, framefilter.Detach} {
 		err := detach(r.Index)
 		if err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, framefilter.ErrUnsupported) {
@@ -223,8 +225,8 @@ func unfilter(r *agentapi.Record) error {
 	return nil
 }
 
-// Release removes every port and filter from other plugins' interfaces, which are then as they
-// were. It is for an agent that goes for good.
+// Release removes every port and filter from other plugins' interfaces, which are then as they were
+// before. An agent that is uninstalled calls it.
 func (a *Agent) Release() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -260,8 +262,8 @@ func ReleaseRecorded(dir string) error {
 	return errors.Join(errs...)
 }
 
-// checkChained checks that the port is where it was put; the other plugin checks the rest of the
-// interface.
+// checkChained checks that the port is at the same interface as before; the other plugin checks the
+// rest of the interface.
 func (a *Agent) checkChained(r *agentapi.Record, req *agentapi.Check, space *container, note func(string, ...any)) {
 	host, inside, err := space.ends(req.IfName)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 )
 
-// agents makes the DaemonSet that agents are of.
+// agents returns a DaemonSet that owns the agents' pods.
 func (k *cluster) agents() *apps.DaemonSet {
 	k.t.Helper()
 	labels := map[string]string{"app.kubernetes.io/name": "netcraq-agent"}
@@ -30,10 +30,10 @@ func (k *cluster) agents() *apps.DaemonSet {
 	return d
 }
 
-// TestChainedInCluster: agents put themselves behind the bridge plugin, on nodes that have no
-// prefixes for pods in the API server; pods use a chain over both nodes. Agents that are replaced
-// stay in the list; those whose DaemonSet is deleted take themselves out, and leave files and
-// interfaces as they were.
+// TestChainedInCluster: agents chain themselves after the bridge plugin, on nodes that have no pod
+// prefixes in the API server. Pods use a chain over both nodes. Replaced agents stay in the plugin
+// list. Agents whose DaemonSet is deleted remove themselves, and leave files and interfaces as they
+// were before.
 func TestChainedInCluster(t *testing.T) {
 	k := newCluster(t, 2, "--chained")
 	k.noCIDRs = true
@@ -134,7 +134,7 @@ func TestChainedInCluster(t *testing.T) {
 		}
 	}
 	check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80)))
-	check(t, a.del(t, a.list(), p)) // of their list
+	check(t, a.del(t, a.list(), p)) // with the bridge plugin's list
 	check(t, b.del(t, b.list(), q))
 	a.expectOnlyTheirs(t)
 }

@@ -32,7 +32,7 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// bridgePlugin and ptpPlugin are the CNI project's, as the plugin before netcraq-cni.
+// bridgePlugin and ptpPlugin are the CNI project's plugins, as the plugin before netcraq-cni.
 func (n *node) bridgePlugin() map[string]any {
 	return map[string]any{"type": "bridge", "bridge": "cni0", "isGateway": true, "ipam": n.hostLocal()}
 }
@@ -46,15 +46,15 @@ func (n *node) hostLocal() map[string]any {
 		"ranges": [][]map[string]string{{{"subnet": n.cidr.String()}}}, "routes": []map[string]string{{"dst": "0.0.0.0/0"}}}
 }
 
-// chainedPlugin is netcraq-cni behind another one.
+// chainedPlugin is netcraq-cni chained after another plugin.
 func (n *node) chainedPlugin() map[string]any {
 	return map[string]any{"type": "netcraq-cni", "chained": true, "socket": n.socket()}
 }
 
-// others are the plugins whose interfaces are shared.
+// others are the plugins whose interfaces netcraq-cni shares.
 var others = map[string]func(*node) map[string]any{"bridge": (*node).bridgePlugin, "ptp": (*node).ptpPlugin}
 
-// underlay makes ways between the nodes' pods, as whoever makes the pods' network would.
+// underlay makes routes between the nodes' pods, as the pods' network would.
 func underlay(t *testing.T, nodes []*node) {
 	t.Helper()
 	for i, n := range nodes {
@@ -67,7 +67,7 @@ func underlay(t *testing.T, nodes []*node) {
 	}
 }
 
-// mustAddTo is ADD of a list.
+// mustAddTo runs ADD of a list, and fails the test if ADD fails.
 func (n *node) mustAddTo(t testing.TB, l *libcni.NetworkConfigList) *pod {
 	t.Helper()
 	p := n.newPod(t)
@@ -76,9 +76,9 @@ func (n *node) mustAddTo(t testing.TB, l *libcni.NetworkConfigList) *pod {
 	return p
 }
 
-// TestBehind forms a chain over the switches of two nodes whose pods' network is another plugin's.
-// Pods talk as before, and to the chain; what they forge does not get in; a restart, DEL, CHECK and
-// GC leave the other's work as it is.
+// TestBehind forms a chain over the switches of two nodes whose pods' network another plugin makes.
+// Pods talk to each other as before, and to the chain. Their forged packets do not get in. A
+// restart, DEL, CHECK and GC leave the other plugin's work as it is.
 func TestBehind(t *testing.T) {
 	for other := range others {
 		for _, engine := range []string{"ebpf", "interp"} {
@@ -94,7 +94,7 @@ func chained(t *testing.T, other, engine string) {
 	a.args, b.args = append(a.args, "--peer", "1@node2"), append(b.args, "--peer", "1@node1")
 	underlay(t, nodes)
 	alone := a.list(before(a))
-	old := a.mustAddTo(t, alone) // before there was an agent
+	old := a.mustAddTo(t, alone) // made before the agent starts
 	a.start()
 	b.start()
 	la, lb := a.list(before(a), a.chainedPlugin()), b.list(before(b), b.chainedPlugin())
@@ -111,7 +111,7 @@ func chained(t *testing.T, other, engine string) {
 	expect(t, "a process of the node", newClient(t, a.space), key, "bob")
 	allTalk := func() {
 		t.Helper()
-		for _, pair := range [][2]*pod{{p, q}, {q, p}, {p, r}, {old, p}, {q, old}} { // alongside it, all else
+		for _, pair := range [][2]*pod{{p, q}, {q, p}, {p, r}, {old, p}, {q, old}} { // all other traffic continues
 			check(t, talk(t, pair[0].space, pair[1].space, netip.AddrPortFrom(pair[1].ip, 80)))
 		}
 		check(t, talk(t, a.space, q.space, netip.AddrPortFrom(q.ip, 80)))
@@ -136,7 +136,8 @@ func chained(t *testing.T, other, engine string) {
 	contained(t, nodes, p)
 	forgedFabric(t, nodes, p, forged, map[string]*client.Client{"a pod at the head": fromP, "a pod at the tail": fromQ})
 
-	// The agent is killed: the other's network is there as before, and no pod's packet gets past.
+	// With the agent killed the other plugin's network still works, and no NetCRAQ packet of a pod
+	// gets past the filters.
 	host := hostEnd(t, a, p)
 	a.kill()
 	allTalk()
@@ -148,8 +149,8 @@ func chained(t *testing.T, other, engine string) {
 	late := a.newPod(t)
 	_, err = a.add(t, la, late)
 	expectCode(t, "ADD without an agent", err, types.ErrTryAgainLater)
-	check(t, a.del(t, la, late)) // as runtimes do then
-	check(t, a.del(t, la, r))    // which the other plugin's pods need no agent for
+	check(t, a.del(t, la, late)) // runtimes send DEL after a failed ADD
+	check(t, a.del(t, la, r))    // the other plugin's pods need no agent for it
 	a.start()
 	for _, pair := range [][2]*pod{{p, q}, {old, q}} {
 		check(t, talk(t, pair[0].space, pair[1].space, netip.AddrPortFrom(pair[1].ip, 80)))
@@ -168,12 +169,13 @@ func chained(t *testing.T, other, engine string) {
 	a.expectOnlyTheirs(t)
 }
 
-// forgedByNeighbour has a pod that is not a port of the switch send answers in the chain's name to
-// one that is, over the bridge that both are at: in all ways that a kernel unwraps, and from other
-// ports of the chain's address. None arrives but without the filter at the receiver's end.
+// forgedByNeighbour makes a pod that is not a port of the switch send forged answers of the chain
+// to a pod that is, over the bridge they share: in every encapsulation that a kernel unwraps, and
+// from other ports of the chain's address. They arrive only without the filter at the receiver's
+// end.
 func forgedByNeighbour(t *testing.T, n *node, from, to *pod) {
 	t.Helper()
-	sh(t, "ip", "netns", "exec", n.space, "sh", "-c", // where br_netfilter is loaded the bridge goes without it
+	sh(t, "ip", "netns", "exec", n.space, "sh", "-c", // the bridge must not depend on br_netfilter, which may be loaded
 		"! cd /proc/sys/net/bridge 2>/dev/null || echo 0 > bridge-nf-call-iptables")
 	const asked = 5005
 	socket, err := inside(t, to.space, func() (net.PacketConn, error) {
@@ -218,13 +220,13 @@ func forgedByNeighbour(t *testing.T, n *node, from, to *pod) {
 		t.Error("an answer in the chain's name, which a neighbour on the bridge has forged, arrives")
 	}
 	poll.Until(t, 10*time.Second, "one arrives without the filter: else the test means nothing", func() bool {
-		n.onHost(t, hostEnd(t, n, to), ingressfilter.DetachEgress) // which the agent puts back
+		n.onHost(t, hostEnd(t, n, to), ingressfilter.DetachEgress) // the agent puts it back
 		return arrives(50*time.Millisecond, answer(service).Frame())
 	})
 }
 
-// guardsComeBack takes all filters off a pod's interface, and waits until the agent has put them
-// back.
+// guardsComeBack removes all filters from a pod's interface, and waits until the agent has restored
+// them.
 func guardsComeBack(t *testing.T, n *node, p *pod) {
 	t.Helper()
 	host := hostEnd(t, n, p)
@@ -240,7 +242,7 @@ func guardsComeBack(t *testing.T, n *node, p *pod) {
 	}
 }
 
-// expectOnlyTheirs is expectNothingLeft except for what is the node's own, and the bridge's route.
+// expectOnlyTheirs is expectNothingLeft, but permits the node's own things and the bridge's route.
 func (n *node) expectOnlyTheirs(t testing.TB) {
 	t.Helper()
 	for _, l := range n.left(t) {
@@ -250,14 +252,14 @@ func (n *node) expectOnlyTheirs(t testing.TB) {
 	}
 }
 
-// withoutIPv6 keeps the kernel from giving interfaces addresses while the test looks.
+// withoutIPv6 keeps the kernel from adding IPv6 addresses to interfaces while a test compares them.
 func (n *node) withoutIPv6() {
 	n.t.Helper()
 	sh(n.t, "ip", "netns", "exec", n.space, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6")
 }
 
-// picture is all that can be seen of the node's network: interfaces, addresses, routes, bridges'
-// ports, disciplines, filters, and programs at tcx, by their identifiers.
+// picture is all visible state of the node's network: interfaces, addresses, routes, bridge ports,
+// qdiscs, filters, and tcx programs by their identifiers.
 func picture(t testing.TB, n *node) string {
 	t.Helper()
 	var out strings.Builder
@@ -295,12 +297,12 @@ func picture(t testing.TB, n *node) string {
 		return struct{}{}, nil
 	})
 	check(t, err)
-	// what clocks and conntrack count
+	// without the counters of clocks and conntrack
 	return regexp.MustCompile(`(valid_lft|expires|used|gc_timer|hello_timer|tcn_timer|topology_change_timer|message_age_timer|forward_delay_timer|hold_timer) +[0-9.a-z]+`).
 		ReplaceAllString(out.String(), "$1")
 }
 
-// tables are nftables'.
+// tables returns the nftables tables.
 func tables(t testing.TB, n *node) string {
 	t.Helper()
 	found, err := inside(t, n.space, func() ([]*nftables.Table, error) {
@@ -318,8 +320,8 @@ func tables(t testing.TB, n *node) string {
 	return out
 }
 
-// TestChainedLeavesNoTrace: with the port, by DEL, GC and removal, what the other plugin has made
-// is as it was before.
+// TestChainedLeavesNoTrace: DEL, GC and removal take everything of a port away, and leave the other
+// plugin's work as it was before.
 func TestChainedLeavesNoTrace(t *testing.T) {
 	for other, before := range others {
 		t.Run(other, func(t *testing.T) {
@@ -374,7 +376,7 @@ func TestChainedLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// TestChainedResult: what goes on in the list is what came, whatever is in it.
+// TestChainedResult: the plugin passes the previous result on unchanged, whatever it contains.
 func TestChainedResult(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24", "--chained")
 	n.start()
@@ -397,7 +399,7 @@ func TestChainedResult(t *testing.T) {
 	}
 }
 
-// chained is what a runtime gives the plugin.
+// chained is the configuration that a runtime gives the chained plugin.
 func (n *node) chained(version, result string) string {
 	prev := ""
 	if result != "" {
@@ -423,8 +425,8 @@ func (n *node) plug(t testing.TB, p *pod, command, stdin string) (string, error)
 	return string(out), nil
 }
 
-// TestChainedLies has results that say what is not so, lists in a wrong order, and namespaces that
-// are not the pod's. What the kernel says counts; nothing is left of what was refused.
+// TestChainedLies gives the plugin false results, lists in a wrong order, and namespaces that are
+// not the pod's. The agent believes only the kernel, and leaves nothing of a refused request.
 func TestChainedLies(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24", "--chained")
 	n.withoutIPv6()
@@ -497,12 +499,12 @@ func TestChainedLies(t *testing.T) {
 	sh(t, "ip", "-n", noPair.space, "link", "add", "eth0", "type", "bridge")
 	sh(t, "ip", "-n", noPair.space, "addr", "add", "10.244.1.202/24", "dev", "eth0")
 	refused("no pair", noPair, n.chained("1.0.0", result(inside("eth0", noPair.rt.NetNS), ip(netip.MustParseAddr("10.244.1.202"), 0))), invalid, "of the type bridge")
-	// A pod that has given itself another's address.
+	// A pod that has assigned itself another pod's address.
 	thief := n.mustAddTo(t, alone)
 	sh(t, "ip", "-n", thief.space, "addr", "add", victim.ip.String()+"/24", "dev", "eth0")
 	refused("another's address, taken", thief, n.chained("1.0.0", result(inside("eth0", thief.rt.NetNS), ip(victim.ip, 0))), invalid, "is that of "+victim.rt.ContainerID)
 
-	// Names that lie mislead nobody: the port is at the pod's own interface.
+	// A false interface name has no effect: the port is at the pod's own interface.
 	lie := n.chained("1.0.0", result(fmt.Sprintf(`{"name":%q},%s`, theirs, inside("eth0", p.rt.NetNS)), ip(p.ip, 1)))
 	_, err := n.plug(t, p, "ADD", lie)
 	check(t, err)
@@ -521,7 +523,8 @@ func TestChainedLies(t *testing.T) {
 	_, err = n.plug(t, p, "DEL", lie)
 	check(t, err)
 
-	// Twice in one list: the second says so, and the runtime's DEL leaves nothing.
+	// netcraq-cni twice in one list: the second ADD fails with that reason, and the runtime's DEL
+	// leaves nothing.
 	twice := n.list(n.bridgePlugin(), n.chainedPlugin(), n.chainedPlugin())
 	d := n.newPod(t)
 	_, err = n.add(t, twice, d)
@@ -541,7 +544,8 @@ func TestChainedLies(t *testing.T) {
 	check(t, talk(t, victim.space, p.space, netip.AddrPortFrom(p.ip, 80)))
 }
 
-// TestChainedCheck has somebody change what CHECK is to find, and what is the other's to find.
+// TestChainedCheck changes things that CHECK must find, and things that are the other plugin's to
+// find.
 func TestChainedCheck(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24", "--chained")
 	n.start()
@@ -587,8 +591,8 @@ func TestChainedCheck(t *testing.T) {
 	n.expectNothingLeft(t)
 }
 
-// TestChainedKilledInAdd kills the agent before each step. The runtime's DEL, which the other
-// plugin's pod needs no agent for, and the next agent leave nothing.
+// TestChainedKilledInAdd kills the agent before each step. The runtime's DEL, for which the other
+// plugin's pod needs no agent, and the next agent leave nothing.
 func TestChainedKilledInAdd(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24", "--chained")
 	l := n.list(n.bridgePlugin(), n.chainedPlugin())
@@ -614,7 +618,7 @@ func TestChainedKilledInAdd(t *testing.T) {
 	}
 }
 
-// onHost does something to an interface of the node.
+// onHost calls do with the index of an interface of the node.
 func (n *node) onHost(t testing.TB, iface string, do func(ifindex int) error) {
 	t.Helper()
 	check(t, n.run(t, func(context.Context) error {

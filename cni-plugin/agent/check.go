@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// Check looks whether an attachment is as it was made, and names everything that is not.
+// Check compares an attachment with its record and its ADD result, and names every difference.
 func (a *Agent) Check(req *agentapi.Check) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -45,8 +45,8 @@ func (a *Agent) Check(req *agentapi.Check) error {
 	return nil
 }
 
-// checkLink compares an interface with ADD's result. The CNI result counts, because a later plugin
-// of the list may have changed the interface (tuning).
+// checkLink compares an interface with ADD's result. It prefers the CNI result to the record,
+// because a later plugin of the list (tuning) may have changed the interface.
 func checkLink(l netlink.Link, want, asked agentapi.Interface, lower bool, note func(string, ...any)) {
 	at := l.Attrs()
 	mtu := want.MTU
@@ -62,7 +62,7 @@ func checkLink(l netlink.Link, want, asked agentapi.Interface, lower bool, note 
 	if mac := at.HardwareAddr.String(); !strings.EqualFold(mac, want.MAC) {
 		note("%s has the Ethernet address %s, not %s", at.Name, mac, want.MAC)
 	}
-	// tuning does not write the MTU that it sets into the result.
+	// tuning changes the MTU without writing it into the result.
 	if at.MTU != want.MTU && !(lower && want.MTU == mtu && at.MTU < mtu) {
 		note("%s has an MTU of %d bytes, not %d", at.Name, at.MTU, want.MTU)
 	}
@@ -166,7 +166,7 @@ func hasAddress(addrs []netlink.Addr, want netip.Addr, bits int) bool {
 	return false
 }
 
-// hasRoute looks for a route to a destination, by a gateway if one is given.
+// hasRoute reports whether there is a route to a destination, through a gateway if one is given.
 func hasRoute(routes []netlink.Route, to netip.Prefix, by netip.Addr) bool {
 	for _, r := range routes {
 		if r.Dst == nil {

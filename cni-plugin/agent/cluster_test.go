@@ -36,13 +36,13 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
-// The tests here are the whole path: a runtime's library (libcni), the plugin's binary, the agent's
-// binary, network namespaces for nodes and pods. Their names begin with the process that made them,
-// so that a run that was killed is tidied up by the next one.
+// These tests run the whole path: a runtime's library (libcni), the plugin's binary, the agent's
+// binary, and network namespaces for nodes and pods. Namespace names begin with the PID of the test
+// process, so that the next run can remove those of a killed run.
 
 const namespacePrefix = "ncqtest-"
 
-// envDies makes this binary an agent that kills itself before a step of its first attachment.
+// envDies makes this test binary an agent that kills itself before a step of its first attachment.
 const envDies = "NETCRAQ_TEST_AGENT_DIES_AT"
 
 var binaries struct {
@@ -66,7 +66,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// mortalAgent is netcraq-agent except for its end.
+// mortalAgent is netcraq-agent, but it kills itself at a step.
 func mortalAgent(socket, state, dieAt string) error {
 	l, err := agent.Listen(socket)
 	if err != nil {
@@ -93,7 +93,7 @@ func mortalAgent(socket, state, dieAt string) error {
 	return http.Serve(l, a.Handler())
 }
 
-// needs skips where there are no privileges or tools, and builds the binaries once.
+// needs skips the test if privileges or tools are missing, and builds the binaries once.
 func needs(t testing.TB) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -135,7 +135,7 @@ func removeOld() {
 
 var namespaces int
 
-// namespace makes a network namespace that goes with the test.
+// namespace makes a network namespace that is deleted with the test.
 func namespace(t testing.TB, what string) string {
 	t.Helper()
 	namespaces++
@@ -162,8 +162,8 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// inside runs f on a thread in a network namespace: sockets that it opens and processes that it
-// starts are there.
+// inside runs f on a thread in a network namespace. Sockets that f opens and processes that it
+// starts are in that namespace.
 func inside[T any](t testing.TB, space string, f func() (T, error)) (T, error) {
 	t.Helper()
 	type result struct {
@@ -189,20 +189,20 @@ func inside[T any](t testing.TB, space string, f func() (T, error)) (T, error) {
 	return r.value, r.err
 }
 
-// node is a node of the cluster.
+// node is a cluster node: a network namespace with an agent.
 type node struct {
 	t      testing.TB
 	space  string
-	dir    string // the agent's files, host-local's and libcni's
+	dir    string // files of the agent, of host-local and of libcni
 	bin    string
 	cidr   netip.Prefix
-	second netip.Prefix // of the other family; the zero one: pods have none
-	args   []string     // of the agent
+	second netip.Prefix // pods' prefix of the second address family; zero if pods have one family
+	args   []string     // the agent's arguments
 	agent  *exec.Cmd
 	output *syncbuffer.Buffer
 	cni    *libcni.CNIConfig
 	lan    string // the namespace with the bridge or the router, if there is one
-	file   string // the list of plugins that pods are made with; "": netcraq-cni alone
+	file   string // the plugin list that pods are made with; "": only netcraq-cni
 }
 
 // newNode makes a node without an agent.
@@ -211,7 +211,7 @@ func newNode(t testing.TB, cidr string, args ...string) *node {
 	n := &node{t: t, bin: needs(t), space: namespace(t, "node"), dir: t.TempDir(), cidr: netip.MustParsePrefix(
 		cidr), args: args}
 	n.cni = libcni.NewCNIConfigWithCacheDir([]string{n.bin}, filepath.Join(n.dir, "cache"),
-		// given here, since libcni would make it at the first call, from whatever goroutine
+		// set here, because otherwise libcni sets it at the first call, from any goroutine
 		&invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}})
 	t.Cleanup(func() {
 		n.kill()
@@ -244,7 +244,7 @@ func (n *node) launch(env []string, command ...string) {
 	n.agent.Env = append(os.Environ(), env...)
 	n.agent.Stdout, n.agent.Stderr = n.output, n.output
 	n.agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	runtime.LockOSThread() // the signal comes when the thread ends that started it
+	runtime.LockOSThread() // the kernel sends the death signal when the thread that started the process ends
 	check(n.t, n.agent.Start())
 	client := agentapi.NewClient(n.socket())
 	poll.Nil(n.t, 20*time.Second, "the agent is ready", func() error {
@@ -256,7 +256,7 @@ func (n *node) launch(env []string, command ...string) {
 	}, n.output.String)
 }
 
-// kill kills the agent with SIGKILL, or finds it dead.
+// kill kills the agent with SIGKILL if it is alive.
 func (n *node) kill() {
 	if n.agent != nil {
 		_ = n.agent.Process.Kill()
@@ -278,7 +278,7 @@ func (n *node) died() {
 	}
 }
 
-// plugin is the plugin's own configuration.
+// plugin is netcraq-cni's configuration.
 func (n *node) plugin() map[string]any {
 	var ranges [][]map[string]string
 	var routes []map[string]string
@@ -292,7 +292,7 @@ func (n *node) plugin() map[string]any {
 		"dataDir": filepath.Join(n.dir, "addresses"), "ranges": ranges, "routes": routes}}
 }
 
-// anyAddress is the unspecified address of another's family.
+// anyAddress returns the unspecified address of an address's family.
 func anyAddress(a netip.Addr) netip.Addr {
 	if a.Is6() {
 		return netip.IPv6Unspecified()
@@ -300,7 +300,7 @@ func anyAddress(a netip.Addr) netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-// list is a network of plugins; without any it is netcraq-cni alone.
+// list is a network configuration list of plugins; without arguments it has only netcraq-cni.
 func (n *node) list(plugins ...map[string]any) *libcni.NetworkConfigList {
 	n.t.Helper()
 	if len(plugins) == 0 && n.file != "" {
@@ -311,7 +311,7 @@ func (n *node) list(plugins ...map[string]any) *libcni.NetworkConfigList {
 	return n.listOf("1.1.0", plugins...)
 }
 
-// listOf is list in a version of the specification.
+// listOf is list for a version of the CNI specification.
 func (n *node) listOf(version string, plugins ...map[string]any) *libcni.NetworkConfigList {
 	n.t.Helper()
 	if len(plugins) == 0 {
@@ -339,7 +339,7 @@ func (n *node) newPod(t testing.TB) *pod {
 	return &pod{space: space, rt: &libcni.RuntimeConf{ContainerID: space, NetNS: "/var/run/netns/" + space, IfName: "eth0"}}
 }
 
-// add is ADD.
+// add runs ADD.
 func (n *node) add(t testing.TB, l *libcni.NetworkConfigList, p *pod) (*current.Result, error) {
 	t.Helper()
 	r, err := inside(t, n.space, func() (types.Result, error) {
@@ -388,7 +388,7 @@ func (n *node) run(t testing.TB, f func(context.Context) error) error {
 	return err
 }
 
-// expectCode wants a CNI error with a code.
+// expectCode requires that err is a CNI error with a code.
 func expectCode(t testing.TB, what string, err error, code uint) {
 	t.Helper()
 	var e *types.Error
@@ -402,7 +402,7 @@ func expectCode(t testing.TB, what string, err error, code uint) {
 	}
 }
 
-// left lists what there is of attachments: interfaces, routes to pods, records and addresses.
+// left lists what remains of attachments: interfaces, routes to pods, records and addresses.
 func (n *node) left(t testing.TB) []string {
 	t.Helper()
 	out, err := inside(t, n.space, func() ([]string, error) {
@@ -418,7 +418,7 @@ func (n *node) left(t testing.TB) []string {
 		}
 		routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
 		for _, r := range routes {
-			if r.Dst == nil || r.Type == unix.RTN_UNREACHABLE { // what no pod has is discarded as before
+			if r.Dst == nil || r.Type == unix.RTN_UNREACHABLE { // discards packets to addresses without a pod
 				continue
 			}
 			ip, ok := netip.AddrFromSlice(r.Dst.IP)
@@ -443,12 +443,12 @@ func (n *node) expectNothingLeft(t testing.TB) {
 	}
 }
 
-// listen has a TCP server at a port of all addresses of a family.
+// listen makes a TCP server listen at a port, on all addresses of a family.
 func listen(at netip.AddrPort) (net.Listener, error) {
 	return net.Listen("tcp", netip.AddrPortFrom(anyAddress(at.Addr()), at.Port()).String())
 }
 
-// talk has a TCP client in one namespace send a line to a server in another, and back.
+// talk makes a TCP client in one namespace send a line to a server in another, and read it back.
 func talk(t testing.TB, from, to string, addr netip.AddrPort) error {
 	t.Helper()
 	l, err := inside(t, to, func() (net.Listener, error) { return listen(addr) })
@@ -502,7 +502,7 @@ func say(t testing.TB, from string, addr netip.AddrPort) error {
 	return err
 }
 
-// gcArgs are those of GC with some pods that are valid.
+// gcArgs are GC's arguments with the pods that remain valid.
 func gcArgs(valid ...*pod) *libcni.GCArgs {
 	args := &libcni.GCArgs{}
 	for _, p := range valid {
@@ -512,7 +512,7 @@ func gcArgs(valid ...*pod) *libcni.GCArgs {
 	return args
 }
 
-// talkVia is talk with a server behind another address and port than its own.
+// talkVia is talk with a server that is reached through another address and port.
 func talkVia(t testing.TB, from, to string, addr netip.AddrPort, port uint16) error {
 	t.Helper()
 	l, err := inside(t, to, func() (net.Listener, error) { return net.Listen("tcp", fmt.Sprintf("0.0.0.0:%d", port)) })
@@ -522,7 +522,7 @@ func talkVia(t testing.TB, from, to string, addr netip.AddrPort, port uint16) er
 	return say(t, from, addr)
 }
 
-// send sends bytes over TCP and says how long it took until the last was read.
+// send sends bytes over TCP and returns the time until the last was read.
 func send(t testing.TB, from, to string, addr netip.AddrPort, bytes int64) time.Duration {
 	t.Helper()
 	l, err := inside(t, to, func() (net.Listener, error) { return net.Listen("tcp", fmt.Sprintf("0.0.0.0:%d", addr.Port())) })

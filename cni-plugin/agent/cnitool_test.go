@@ -12,9 +12,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestCNITool does with the CNI project's own tool what a runtime does: a list of plugins with all
-// three of a usual configuration, status, add, check, what check says about an interface that
-// somebody has tampered with, del twice, gc.
+// TestCNITool uses the CNI project's own tool as a runtime: a list with the three plugins of a
+// usual configuration; STATUS, ADD and CHECK; CHECK of an interface that was tampered with; DEL
+// twice; GC.
 func TestCNITool(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
@@ -70,7 +70,8 @@ func TestCNITool(t *testing.T) {
 	}
 	do("del", "pods", p.rt.NetNS)
 	do("del", "pods", p.rt.NetNS)
-	// cnitool names no attachments. libcni takes away what its cache has, by DEL.
+	// cnitool gives GC no list of valid attachments. libcni itself sends DEL for those in its
+	// cache.
 	if out, err := tool("gc", "pods", q.rt.NetNS); err == nil || !strings.Contains(out, "valid-attachments") {
 		t.Errorf("gc without a list: %v, %s", err, out)
 	}

@@ -110,7 +110,7 @@ func (r *rack) start(i int) {
 	c := exec.Command("ip", args...)
 	c.Stdout, c.Stderr = r.output[i], r.output[i]
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	runtime.LockOSThread() // the signal comes when the thread ends that started it
+	runtime.LockOSThread() // the kernel sends the death signal when the thread that started the process ends
 	check(r.t, c.Start())
 	r.running[i] = c
 }
@@ -123,9 +123,9 @@ func (r *rack) kill(i int) {
 	}
 }
 
-// carriesNothing has a pod of the first node, with the fast path's annotation, send all that it can
-// to the chain: none of it leaves the node, not even by a service whose address the node replaces
-// with the chain's, as whoever may make services can have it.
+// carriesNothing makes a pod of the first node, with the fast path's annotation, send every kind of
+// packet to the chain. None leaves the node, not even through a Service whose address the node
+// translates to the chain's; any user who may create Services can set one up.
 func (k *cluster) carriesNothing(p *pod, service netip.Addr, key wire.Key) {
 	k.t.Helper()
 	space := k.nodes[0].space
@@ -146,7 +146,7 @@ func (k *cluster) carriesNothing(p *pod, service netip.Addr, key wire.Key) {
 		})
 		check(k.t, err)
 	}
-	own := netip.MustParseAddr("172.16.0.1") // masqueraded; and the pod's address, if it should not be
+	own := netip.MustParseAddr("172.16.0.1") // the masqueraded source address; a packet might also leave with the pod's own
 	leaves := func(expected bool, do func()) bool {
 		return seen(k.t, space, "rack0", own, wire.Port, expected, do) ||
 			!expected && seen(k.t, space, "rack0", p.ip, wire.Port, expected, do)
@@ -162,7 +162,7 @@ func (k *cluster) carriesNothing(p *pod, service netip.Addr, key wire.Key) {
 	if strings.Count(said, "answers 0") != 9 {
 		k.t.Errorf("a pod is answered: %s", said)
 	}
-	if k.nodes[0].agent == nil { // the next one puts the filter back
+	if k.nodes[0].agent == nil { // the next agent puts the filter back
 		_, err := inside(k.t, space, func() (struct{}, error) { return struct{}{}, ingressfilter.RemoveSwitch() })
 		check(k.t, err)
 		if !leaves(true, viaService) {
@@ -171,9 +171,9 @@ func (k *cluster) carriesNothing(p *pod, service netip.Addr, key wire.Key) {
 	}
 }
 
-// TestFabric has the switches be top-of-rack ones, which are named in a file and are on no node: a
-// chain is formed of them, the nodes use it and their pods cannot, one dies and comes back, the
-// leader is killed. Whatever speaks P4Runtime and runs p4c's output will do.
+// TestFabric uses top-of-rack switches that are listed in a file and run on no node. They form a
+// chain; the nodes use it and their pods cannot; one switch dies and comes back; the leader is
+// killed. Any switch that speaks P4Runtime and runs p4c's output will do.
 func TestFabric(t *testing.T) {
 	for _, target := range []string{"netcraq-switch", "simple_switch_grpc"} {
 		t.Run(target, func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestFabric(t *testing.T) {
 				k.nodes[i].args = append(k.nodes[i].args, "--fabric", r.file)
 				k.join(i)
 			}
-			// From before there was a fabric:
+			// A NetcraqNode from before the fabric was configured:
 			check(t, k.c.Create(t.Context(), &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: "node2"},
 				Spec: v1alpha1.NetcraqNodeSpec{Number: 1}}))
 			k.allow("team", "fast")

@@ -18,8 +18,8 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// familiesLAN is lan for two nodes whose link, and whose pods, have the families of "46" or one of
-// them, the nodes' own first.
+// familiesLAN is lan for two nodes with given address families, "4", "6" or "46", for the nodes'
+// link and for the pods. The node's own family comes first.
 func familiesLAN(t *testing.T, nodeFamilies, podFamilies string, routed bool, args ...string) []*node {
 	t.Helper()
 	needs(t)
@@ -83,14 +83,14 @@ func familiesLAN(t *testing.T, nodeFamilies, podFamilies string, routed bool, ar
 	return nodes
 }
 
-// TestFamilies has pods of two nodes talk in each family that they have, whatever families the
-// nodes' own link has.
+// TestFamilies makes pods of two nodes talk in each family that they have, whatever families the
+// nodes' link has.
 func TestFamilies(t *testing.T) {
 	for _, c := range []struct {
 		name, nodes, pods string
 		routed            bool
 		mode              string
-		routes            map[string]string // to the other node's pods, and what they say
+		routes            map[string]string // expected routes to the other node's pods
 	}{
 		{"IPv6 alone, one link", "6", "6", false, "auto", map[string]string{"fd00:244:0:2::/64": "via fd00:c::2 dev eth0"}},
 		{"IPv6 alone, routed", "6", "6", true, "auto", map[string]string{"fd00:244:0:2::/64": "via fd00:244:0:2:: dev ncqvx6"}},
@@ -122,7 +122,7 @@ func TestFamilies(t *testing.T) {
 						if seen != pair[0].ips[i] {
 							t.Errorf("%s: who asks is %s, not %s", ip, seen, pair[0].ips[i])
 						}
-						// as large as goes without fragments, and larger
+						// as large as fits without fragments, and larger
 						for _, size := range []string{"1300", "4000"} {
 							ping := exec.Command("ip", "netns", "exec", pair[0].space, "ping", "-c1", "-W5", "-s", size, ip.String())
 							if out, err := ping.CombinedOutput(); err != nil {
@@ -131,13 +131,14 @@ func TestFamilies(t *testing.T) {
 						}
 					}
 				}
-				for _, ip := range q.ips { // from the node itself: kubelet's probes
+				for _, ip := range q.ips { // from the node itself, as kubelet's probes
 					check(t, talk(t, b.space, q.space, netip.AddrPortFrom(ip, 80)))
 				}
 			}
 			everything()
 			check(t, a.check(t, a.list(), p))
-			// A kill and a start change nothing, and what another hand has broken is fixed.
+			// Killing and starting the agent changes nothing, and it repairs settings that another
+			// program has changed.
 			a.kill()
 			for to := range c.routes {
 				sh(t, "ip", "-n", a.space, family(to), "route", "del", to)
@@ -157,7 +158,7 @@ func TestFamilies(t *testing.T) {
 				check(t, a.del(t, a.list(), x))
 			}
 			for _, l := range a.left(t) {
-				// the node's own end of tunnels stays
+				// the node's own tunnel interface stays
 				if l != "interface "+podroutes.Device && l != "interface "+podroutes.Device6 && !strings.HasSuffix(l, ":0:1::/128") {
 					t.Errorf("left: %s", l)
 				}
@@ -166,7 +167,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// family is what ip wants to hear of a prefix's.
+// family is the ip command's option for a prefix's family.
 func family(prefix string) string {
 	if strings.Contains(prefix, ":") {
 		return "-6"
@@ -174,8 +175,8 @@ func family(prefix string) string {
 	return "-4"
 }
 
-// forgedSource has a pod send an IPv6 packet to another one, under its own address and under that
-// of a third.
+// forgedSource makes a pod send an IPv6 packet to another pod, once from its own address and once
+// from a third pod's.
 func forgedSource(t *testing.T, a, b *node, p, q *pod, i int) {
 	t.Helper()
 	mac, err := inside(t, a.space, func() (net.HardwareAddr, error) {
@@ -215,8 +216,8 @@ func forgedSource(t *testing.T, a, b *node, p, q *pod, i int) {
 	}
 }
 
-// TestWorldFamilies has pods talk to what is outside of the cluster and knows no pods, in both
-// families.
+// TestWorldFamilies makes pods talk, in both families, to a host outside of the cluster that has no
+// routes to pods.
 func TestWorldFamilies(t *testing.T) {
 	for _, families := range []string{"6", "46"} {
 		t.Run(families, func(t *testing.T) {
@@ -251,8 +252,8 @@ func TestWorldFamilies(t *testing.T) {
 	}
 }
 
-// TestTunnels6: what comes out of a tunnel over IPv6 was sent in it by the other node, by the link
-// between the nodes, and not by a pod.
+// TestTunnels6: only packets that the other node sends over the nodes' link come out of a tunnel
+// over IPv6; a pod's forged ones do not.
 func TestTunnels6(t *testing.T) {
 	nodes := familiesLAN(t, "6", "6", true, "--routes", "vxlan")
 	a, b := nodes[0], nodes[1]

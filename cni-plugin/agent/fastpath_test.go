@@ -26,9 +26,9 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/fastpath"
 )
 
-// TestFastPath: pods' ports are closed; one that asks for the fast path and may have it reads and
-// writes its namespace's keys and no others. What pods with and without CAP_NET_RAW send alongside
-// that changes nothing.
+// TestFastPath: pods' ports are closed. A pod that asks for the fast path and is allowed it can
+// read and write the keys of its namespace and no others. Attacks from pods with and without
+// CAP_NET_RAW change nothing.
 func TestFastPath(t *testing.T) {
 	for _, engine := range []string{"ebpf", "interp"} {
 		t.Run(engine, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestFastPath(t *testing.T) {
 					sent := number(t, said, `sent (\d+)`)
 					least := uint64(sent)
 					if engine == "interp" {
-						least = min(least, 100) // it works on copies, of which its socket drops what it has no room for
+						least = min(least, 100) // a full socket of the interpreter drops copies
 					}
 					if c.p != stranger && sent > 0 && plain[name] && after.Events["drop_closed_port"]-before.Events["drop_closed_port"] < least {
 						t.Errorf("%s: of %d packets the switch has dropped %v", name, sent, dropped)
@@ -125,7 +125,7 @@ func TestFastPath(t *testing.T) {
 					}
 				}
 			}
-			k.sessions(control, service, mine, stranger, quiet, key) // are there, and used up by nobody
+			k.sessions(control, service, mine, stranger, quiet, key) // no attack has used up the sessions
 			if said := attack(mine, "nobody", "reads", "writes"); strings.Count(said, " OK ") != 2 {
 				t.Errorf("not even a pod with a right to the key is answered: the test means nothing: %s", said)
 			}
@@ -143,7 +143,7 @@ func TestFastPath(t *testing.T) {
 			t.Logf("%s", strings.ReplaceAll(strings.TrimSpace(<-flooded), "\n", "; "))
 			unchanged("a flood")
 
-			// Whoever is not root on a node asks nobody.
+			// Only root on a node can send queries to the switch.
 			ask := []string{"probe", "--service", service.String(), "--key", fmt.Sprint(uint32(common))}
 			if said := k.testpod(&pod{space: k.nodes[0].space}, "root", ask...); !strings.Contains(said, `OK "secret"`) {
 				t.Errorf("root on the node: %s", said)
@@ -167,11 +167,11 @@ func TestFastPath(t *testing.T) {
 	}
 }
 
-// plain are attacks that all of come to the switch as they are, if none has a source of its own
-// choosing.
+// plain are the attacks whose packets all reach the switch unchanged, if they use their own source
+// address.
 var plain = map[string]bool{"reads": true, "writes": true, "sessions": true, "stamped": true, "acks": true}
 
-// number finds one in a text.
+// number returns the number that a pattern matches in a text.
 func number(t *testing.T, text, pattern string) int {
 	t.Helper()
 	m := regexp.MustCompile(pattern).FindStringSubmatch(text)
@@ -183,7 +183,7 @@ func number(t *testing.T, text, pattern string) int {
 	return n
 }
 
-// testpod runs the tests' program in a pod: as root, or as nobody without any capability.
+// testpod runs the test program in a pod, as root or as nobody without capabilities.
 func (k *cluster) testpod(p *pod, as string, args ...string) string {
 	k.t.Helper()
 	command := []string{"netns", "exec", p.space}
@@ -197,7 +197,7 @@ func (k *cluster) testpod(p *pod, as string, args ...string) string {
 	return string(out)
 }
 
-// becomes waits until a pod may read a key, or may not.
+// becomes waits until a client may, or may not, read a key.
 func (k *cluster) becomes(c *client.Client, key wire.Key, may bool) {
 	k.t.Helper()
 	until(k.t, fmt.Sprintf("a pod may read: %v", may), func() error {
@@ -211,8 +211,8 @@ func (k *cluster) becomes(c *client.Client, key wire.Key, may bool) {
 	})
 }
 
-// sessions leases sessions to a pod with the fast path and to the node by their addresses, which
-// each uses and the other cannot. A pod whose port is closed is leased none.
+// sessions leases sessions to a pod with the fast path and to the node, by their addresses. Each
+// can use only its own. A pod whose port is closed gets no session.
 func (k *cluster) sessions(control *admin.Client, service netip.Addr, mine, stranger, quiet *pod, key wire.Key) {
 	k.t.Helper()
 	ctx := context.Background()
@@ -245,7 +245,7 @@ func (k *cluster) sessions(control *admin.Client, service netip.Addr, mine, stra
 	}
 }
 
-// ask sends one packet from a namespace until there is an answer to it.
+// ask sends a packet from a namespace repeatedly until an answer comes.
 func ask(t *testing.T, space string, service netip.Addr, p wire.Packet) wire.Packet {
 	t.Helper()
 	c, err := inside(t, space, func() (net.Conn, error) {

@@ -21,22 +21,22 @@ import (
 	"github.com/netcraq/netcraq/client"
 )
 
-// Verdicts of a program at tc (linux/pkt_cls.h, linux/bpf.h).
+// Verdicts of a tc program (linux/pkt_cls.h, linux/bpf.h).
 const (
-	passToNext  = -1 // TCX_NEXT, TC_ACT_UNSPEC: whoever is behind it has the packet, too
-	passToStack = 0  // TCX_PASS, TC_ACT_OK: nobody after it
+	passToNext  = -1 // TCX_NEXT, TC_ACT_UNSPEC: the next program gets the packet, too
+	passToStack = 0  // TCX_PASS, TC_ACT_OK: no further program gets it
 	dropped     = 2
 )
 
-// foreignProgram is one of another network's at the node's end of a pod's interface. It counts what
-// it meets.
+// foreignProgram is another network's program at the node's end of a pod's interface. It counts the
+// packets it gets.
 type foreignProgram struct {
 	t       *testing.T
 	program *ebpf.Program
 	counts  *ebpf.Map
 }
 
-// newForeign makes one with a verdict on NetCRAQ's packets, and on all others.
+// newForeign makes a foreignProgram with one verdict for NetCRAQ packets and one for all others.
 func newForeign(t *testing.T, onNetCRAQ, onOthers int32) *foreignProgram {
 	t.Helper()
 	counts, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
@@ -65,7 +65,7 @@ func newForeign(t *testing.T, onNetCRAQ, onOthers int32) *foreignProgram {
 	return &foreignProgram{t, p, counts}
 }
 
-// seen is how many packets it has met since it was asked last: NetCRAQ's, and others.
+// seen returns the numbers of NetCRAQ and of other packets since the last call.
 func (f *foreignProgram) seen() (netcraq, others uint32) {
 	f.t.Helper()
 	var c [2]uint32
@@ -74,10 +74,10 @@ func (f *foreignProgram) seen() (netcraq, others uint32) {
 	return c[1], c[0]
 }
 
-// at is where it is attached.
+// at attaches a foreignProgram to an interface.
 type at func(f *foreignProgram, ifindex int) (detach func() error, err error)
 
-// tcx attaches by a link, as Cilium does from Linux 6.6 on (at the tail).
+// tcx attaches by a link, as Cilium does on Linux 6.6 and later (at the tail).
 func tcx(anchor link.Anchor) at {
 	return func(f *foreignProgram, ifindex int) (func() error, error) {
 		l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: f.program,
@@ -89,7 +89,7 @@ func tcx(anchor link.Anchor) at {
 	}
 }
 
-// clsact attaches by a filter, as Cilium does before that.
+// clsact attaches by a filter, as Cilium does on older kernels.
 func clsact(f *foreignProgram, ifindex int) (func() error, error) {
 	q := &netlink.GenericQdisc{QdiscType: "clsact", QdiscAttrs: netlink.QdiscAttrs{LinkIndex: ifindex,
 		Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
@@ -101,17 +101,17 @@ func clsact(f *foreignProgram, ifindex int) (func() error, error) {
 	return func() error { return errors.Join(netlink.FilterDel(b), netlink.QdiscDel(q)) }, netlink.FilterAdd(b)
 }
 
-// TestForeignPrograms: another network's programs at the same interface continue meeting what is
-// theirs, before or after the switch's, as configured; NetCRAQ works unless they keep its packets;
-// they are there when the port is gone, as they were.
+// TestForeignPrograms: another network's program at the same interface still gets its packets,
+// whether it is before or after the switch's program. NetCRAQ works unless that program keeps
+// NetCRAQ packets. The program is still attached, unchanged, when the port has gone.
 func TestForeignPrograms(t *testing.T) {
 	for _, c := range []struct {
 		name                string
 		where               at
 		onNetCRAQ, onOthers int32
 		after               bool // --after-others
-		works               bool // NetCRAQ does
-		meets               bool // it meets NetCRAQ's packets
+		works               bool // NetCRAQ works
+		meets               bool // the program gets NetCRAQ packets
 	}{
 		{"tcx, lets pass, behind", tcx(link.Tail()), passToNext, passToNext, false, true, false},
 		{"tcx, takes all for the stack, behind", tcx(link.Tail()), passToStack, passToStack, false, true, false},
@@ -163,7 +163,7 @@ func TestForeignPrograms(t *testing.T) {
 			}
 			ask("at first", c.works)
 
-			// Killed: what the switch would have taken goes to nobody that routes it.
+			// With the agent killed, no one routes the packets that the switch would have taken.
 			n.kill()
 			request := wire.Packet{Op: wire.Ack}
 			from, to := netip.AddrPortFrom(p.ip, 5001), netip.AddrPortFrom(q.ip, wire.Port)
@@ -197,7 +197,7 @@ func TestForeignPrograms(t *testing.T) {
 	}
 }
 
-// reads is what a client reads, within a second.
+// reads returns the value that a client reads within a second.
 func reads(c *client.Client, key wire.Key) string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -208,7 +208,7 @@ func reads(c *client.Client, key wire.Key) string {
 	return string(r.Value)
 }
 
-// peerOf is the node's end of a pod's interface, as the kernel names it.
+// peerOf returns the kernel's name for the node's end of a pod's interface.
 func peerOf(t *testing.T, n *node, p *pod) string {
 	t.Helper()
 	index, err := inside(t, p.space, func() (int, error) {
@@ -230,7 +230,7 @@ func peerOf(t *testing.T, n *node, p *pod) string {
 	return name
 }
 
-// chainPod and unchainPod are ADD and DEL of the plugin alone, for a pod that is there.
+// chainPod and unchainPod run ADD and DEL of only the plugin, for an existing pod.
 func (n *node) chainPod(t testing.TB, p *pod) error {
 	t.Helper()
 	_, err := n.plug(t, p, "ADD", n.chained("1.0.0", fmt.Sprintf(`{"cniVersion":"1.0.0","ips":[{"address":"%s/24"}]}`, p.ip)))

@@ -21,14 +21,14 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// sendFrames sends frames from a pod, as a process with CAP_NET_RAW can.
+// sendFrames sends raw frames from a pod, as a process with CAP_NET_RAW can.
 func (p *pod) sendFrames(t *testing.T, frames ...[]byte) {
 	t.Helper()
 	_, err := inside(t, p.space, func() (struct{}, error) { return struct{}{}, sendFrame("eth0", frames...) })
 	check(t, err)
 }
 
-// packetFrom is a pod's UDP packet to its node.
+// packetFrom is a UDP packet from a pod to its node.
 func packetFrom(t *testing.T, n *node, p *pod, from, to netip.AddrPort, payload []byte) udptest.Packet {
 	t.Helper()
 	macs, err := inside(t, n.space, func() (net.HardwareAddr, error) {
@@ -61,10 +61,10 @@ func tunnelled(t *testing.T, nodes []*node, inner []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{8, 0, 0, 0}, uint32(vni)<<8), inner...)
 }
 
-// forgedFabric has a pod of the first node send acknowledgements and stamped writes for switches in
-// all ways that a kernel unwraps, to them and in the tunnel between them, as if they were another
-// switch's. Nobody believes them while the filters are there. Without the filters the tail believes
-// a stamped write from its predecessor's side, which shows that it is they.
+// forgedFabric makes a pod of the first node forge acknowledgements and stamped writes of a switch,
+// to other switches and in the tunnel between them, in every encapsulation that a kernel unwraps.
+// No switch accepts them while the filters are in place. Without the filters the tail accepts a
+// stamped write that seems to come from its predecessor, which shows that the filters stop it.
 func forgedFabric(t *testing.T, nodes []*node, p *pod, forged wire.Packet, readers map[string]*client.Client) {
 	t.Helper()
 	ack, err := forged.Marshal(wire.Profile128)
@@ -123,7 +123,7 @@ func forgedFabric(t *testing.T, nodes []*node, p *pod, forged wire.Packet, reade
 	double.Tags = []udptest.Tag{{Type: 0x8100}, {Type: 0x8100}}
 	defer atPod(func(ifindex int) error { return ingressfilter.Attach(ifindex, agent.PodRules) })
 	poll.Until(t, 5*time.Second, "without the filters somebody believes a forged write: else the test means nothing", func() bool {
-		atPod(ingressfilter.Detach) // again and again, since the agent puts it back
+		atPod(ingressfilter.Detach) // repeatedly, because the agent puts it back
 		p.sendFrames(t, double.Frame())
 		for name, c := range readers {
 			if r, err := c.Get(t.Context(), forged.Key); err == nil && string(r.Value) == string(forged.Value) {
@@ -135,8 +135,8 @@ func forgedFabric(t *testing.T, nodes []*node, p *pod, forged wire.Packet, reade
 	})
 }
 
-// contained has the second of two nodes send other packets than NetCRAQ's in the tunnel between the
-// switches, as a node that was taken over could: the first node's stack does not route them.
+// contained makes the second of two nodes send packets other than NetCRAQ's in the tunnel between
+// the switches, as a compromised node could. The first node's stack does not route them.
 func contained(t *testing.T, nodes []*node, p *pod) {
 	t.Helper()
 	names := []string{podroutes.PeerName(podroutes.Node{Address: netip.MustParseAddr("192.168.0.2")}),
@@ -170,14 +170,14 @@ func contained(t *testing.T, nodes []*node, p *pod) {
 		check(t, err)
 	}
 	poll.Until(t, 5*time.Second, "it is routed without the filter: else the test means nothing", func() bool {
-		filter(func() error { return ingressfilter.Detach(l.Index) }) // which the agent puts back
+		filter(func() error { return ingressfilter.Detach(l.Index) }) // the agent puts it back
 		return arrives(50 * time.Millisecond)
 	})
 	filter(func() error { return ingressfilter.Attach(l.Index, ingressfilter.Rules{Everything: true}) })
 }
 
-// openTunnels takes the rules out of the tables of tunnels. (Tables that are gone the agent would
-// make again at once.)
+// openTunnels removes the rules from the tunnels' tables. It keeps the tables, because the agent
+// would restore missing ones at once.
 func openTunnels() error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -189,7 +189,7 @@ func openTunnels() error {
 	return conn.Flush()
 }
 
-// sendFrame sends frames by an interface of the thread's network namespace.
+// sendFrame sends frames through an interface of the thread's network namespace.
 func sendFrame(iface string, frames ...[]byte) error {
 	l, err := net.InterfaceByName(iface)
 	if err != nil {

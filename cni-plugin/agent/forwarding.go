@@ -12,10 +12,11 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// EnableForwarding makes the node one that passes packets on, in both families.
+// EnableForwarding makes the node forward IPv4 and IPv6 packets.
 //
-// A router takes no Router Advertisements: as soon as an interface forwards IPv6, the kernel
-// forgets the default route that it has learnt there. A node that has one keeps it (accept_ra 2).
+// A router ignores Router Advertisements: when an interface starts to forward IPv6, the kernel
+// drops the default route that it learnt from them. EnableForwarding sets accept_ra to 2 on such
+// interfaces, so that the node keeps the route.
 func EnableForwarding() error {
 	if _, _, err := forwardIPv4(); err != nil {
 		return err
@@ -26,14 +27,14 @@ func EnableForwarding() error {
 	return nil
 }
 
-// forwardIPv4 returns the setting's path, and whether it was another one.
+// forwardIPv4 enables IPv4 forwarding. It returns the setting's path, and whether it changed it.
 func forwardIPv4() (path string, changed bool, err error) {
 	path = "ipv4/ip_forward"
 	changed, err = setSysctl(path, "1")
 	return path, changed, err
 }
 
-// forwardIPv6 does the same, and first keeps the routes that routers have told.
+// forwardIPv6 does the same for IPv6, after it has preserved the routes from Router Advertisements.
 func forwardIPv6() (path string, changed bool, err error) {
 	if err := keepRouters(); err != nil {
 		return allForwarding, false, err
@@ -42,10 +43,10 @@ func forwardIPv6() (path string, changed bool, err error) {
 	return allForwarding, changed, err
 }
 
-// allForwarding is the path of the setting by which a node forwards IPv6.
+// allForwarding is the path of the setting that makes a node forward IPv6.
 const allForwarding = "ipv6/conf/all/forwarding"
 
-// keepRouters has interfaces with routes from Router Advertisements continue taking these.
+// keepRouters makes interfaces with routes from Router Advertisements continue to accept them.
 func keepRouters() error {
 	routes, err := netlinkdump.Whole(func() ([]netlink.Route, error) {
 		return netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Protocol: unix.RTPROT_RA},

@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// advertise sends a Router Advertisement (RFC 4861, section 4.2) by an interface.
+// advertise sends a Router Advertisement (RFC 4861, section 4.2) through an interface.
 func advertise(iface string) error {
 	l, err := net.InterfaceByName(iface)
 	if err != nil {
@@ -38,8 +38,8 @@ func advertise(iface string) error {
 	return unix.Sendto(fd, ra, 0, &to)
 }
 
-// TestRouterAdvertisements: a node whose IPv6 default route comes from its router keeps it when it
-// becomes one that forwards, and hears of the router's next word.
+// TestRouterAdvertisements: a node that gets its IPv6 default route from a router keeps the route
+// when it starts to forward, and still accepts the router's next advertisement.
 func TestRouterAdvertisements(t *testing.T) {
 	needs(t)
 	node, router := namespace(t, "node"), namespace(t, "router")

@@ -36,18 +36,18 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// cluster is a real API server with namespaces for nodes, on one link, where agents run as they do
-// in a cluster. There is no kubelet: the tests make Nodes and call the plugin.
+// cluster is a real API server and network namespaces for nodes, on one link, where agents run as
+// they do in a cluster. There is no kubelet: the tests create Nodes and call the plugin.
 type cluster struct {
 	*kubetest.Server
 	t       *testing.T
 	c       client.Client
 	options kubetest.Options
 	nodes   []*node
-	noCIDRs bool // nodes have no prefixes for pods: another plugin gives addresses
+	noCIDRs bool // nodes have no pod prefixes: another plugin assigns addresses
 }
 
-// newCluster makes one with the first node as the control plane's.
+// newCluster makes a cluster of n nodes. The first one is a control-plane node.
 func newCluster(t *testing.T, n int, args ...string) *cluster {
 	t.Helper()
 	nodes := lan(t, n, false)
@@ -60,7 +60,7 @@ func newCluster(t *testing.T, n int, args ...string) *cluster {
 		}}
 	k := &cluster{Server: kubetest.Start(t, o), t: t, options: o, nodes: nodes}
 	k.Kubectl(t, o, "apply", "-f", "../deploy/namespace.yaml")
-	// and not the policy about the fast path: the leader sees to it, too
+	// without the fast path's admission policy: the leader enforces the fast path as well
 	k.Kubectl(t, o, "apply", "-f", "../deploy/crd", "-f", "../deploy/rbac.yaml")
 	k.Kubectl(t, o, "wait", "--for=condition=Established", "--timeout=60s", "crd", "netcraqchains.netcraq.io", "netcraqnodes.netcraq.io")
 	scheme, err := apiobjects.Scheme()
@@ -77,14 +77,14 @@ func newCluster(t *testing.T, n int, args ...string) *cluster {
 	return k
 }
 
-// account is a kubeconfig with a token of a service account on a node, as the agent's pod there has
-// it.
+// account is a kubeconfig with a token of a service account that is bound to a node, as the agent's
+// pod has.
 func (k *cluster) account(i int, name string) string {
 	k.t.Helper()
 	return k.Kubeconfig(k.t, k.As(k.Token(k.t, "netcraq-system", name, k.name(i))))
 }
 
-// mayLead makes a node one of the control plane, from its agent's next start on.
+// mayLead makes a node a control-plane node. Its agent may lead from its next start on.
 func (k *cluster) mayLead(i int) {
 	k.t.Helper()
 	n := k.nodes[i]
@@ -98,7 +98,7 @@ func (k *cluster) socket(i int) string {
 
 func (k *cluster) name(i int) string { return fmt.Sprintf("node%d", i+1) }
 
-// join is what a kubelet and the controller manager do when a node comes; then its agent starts.
+// join does what a kubelet and the controller manager do for a new node, and starts its agent.
 func (k *cluster) join(i int) {
 	k.t.Helper()
 	ctx := context.Background()
@@ -129,7 +129,7 @@ func (k *cluster) allow(namespace, account string) {
 		Subjects: []rbac.Subject{{Kind: "ServiceAccount", Name: account, Namespace: namespace}}}))
 }
 
-// pod is what a scheduler and a kubelet do when a pod comes, which may ask for the fast path.
+// pod does what a scheduler and a kubelet do for a new pod, which may request the fast path.
 func (k *cluster) pod(i int, namespace, account string, asks bool) *pod {
 	k.t.Helper()
 	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-", Namespace: namespace},
@@ -147,7 +147,7 @@ func (k *cluster) pod(i int, namespace, account string, asks bool) *pod {
 	return p
 }
 
-// wait waits until a chain is as it should be.
+// wait waits until a chain meets a condition.
 func (k *cluster) wait(name, what string, is func(*v1alpha1.NetcraqChain) bool) *v1alpha1.NetcraqChain {
 	k.t.Helper()
 	c := &v1alpha1.NetcraqChain{}
@@ -169,21 +169,21 @@ func members(c *v1alpha1.NetcraqChain) string {
 	return strings.Join(out, " ")
 }
 
-// serving says whether a chain serves with so many members.
+// serving is a condition: a chain serves with n members.
 func serving(n int) func(*v1alpha1.NetcraqChain) bool {
 	return func(c *v1alpha1.NetcraqChain) bool {
 		return meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ConditionReady) && len(c.Status.Members) == n
 	}
 }
 
-// admin is the controller's API, as a process on a node finds it.
+// admin is a client of the controller's API, as a process on a node finds it.
 func (k *cluster) admin(i int) *admin.Client {
 	return admin.NewClient(k.socket(i))
 }
 
-// TestKubernetes is the life of a cluster: nodes come, a chain is formed, pods use it; agents are
-// killed, nodes go and come back, the leader changes, the API server stands still, chains come and
-// go. What was acknowledged is there to the end.
+// TestKubernetes is the life of a cluster: nodes join, a chain forms, pods use it; agents are
+// killed, nodes leave and return, the leader changes, the API server stops for a while, chains are
+// created and deleted. No acknowledged write is lost.
 func TestKubernetes(t *testing.T) {
 	k := newCluster(t, 3)
 	ctx := t.Context()
@@ -237,19 +237,19 @@ func TestKubernetes(t *testing.T) {
 	k.change("main", func(s *v1alpha1.NetcraqChainSpec) { s.ExcludedNodes = []string{"node2"} })
 	k.wait("main", "without the excluded node", func(c *v1alpha1.NetcraqChain) bool { return serving(2)(c) && members(c) == "node1 node3" })
 	k.nodes[1].kill()
-	k.nodes[1].start() // it may lead from now on
+	k.nodes[1].start() // from its next start on it may lead
 	k.change("main", func(s *v1alpha1.NetcraqChainSpec) { s.ExcludedNodes = nil })
 	k.wait("main", "whole again", serving(3))
 
 	t.Log("the API server stands still")
 	check(t, k.Stop())
-	time.Sleep(6 * time.Second) // longer than the Lease lives
+	time.Sleep(6 * time.Second) // longer than the Lease's duration
 	expect(t, "a pod of node 1, without an API server", fromP, key, "carol")
 	put(t, control, fromP, key, "dave")
 	check(t, k.Continue())
 
 	t.Log("the leader is killed, and another leads")
-	// A gateway alongside an agent that does not lead has the leader's API all the same.
+	// A gateway next to an agent that does not lead still reaches the leader's API.
 	other := k.admin(1)
 	if chains, err := other.Chains(ctx); err != nil || len(chains) != 1 || chains[0].Name != "main" {
 		t.Errorf("by the agent that stands by: %v, %v", chains, err)
@@ -305,7 +305,7 @@ func TestKubernetes(t *testing.T) {
 	k.wait("wide", "refused", func(c *v1alpha1.NetcraqChain) bool {
 		return meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.ConditionAccepted)
 	})
-	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}})) // it holds a key
+	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}})) // the chain holds a key
 	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "wide"}}))
 	until(t, "the chain that was deleted goes", func() error {
 		chains, err := other.Chains(ctx)
@@ -317,7 +317,7 @@ func TestKubernetes(t *testing.T) {
 
 	t.Log("a key of etcd's is pinned, and the last chain goes, with all that gateways would ask for")
 	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "second"}}))
-	// a sealed cell has no room in 16 bytes
+	// a sealed cell does not fit into 16 bytes
 	check(t, k.c.Create(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "third"},
 		Spec: v1alpha1.NetcraqChainSpec{ID: 3, Length: 2, Profile: 1024, Slots: 64, LeaseMillis: 1000,
 			Placement: v1alpha1.Placement{Pins: []string{"/registry/pods/default/nothing"}}}}))
@@ -325,7 +325,7 @@ func TestKubernetes(t *testing.T) {
 	until(t, "the pinned key is placed", func() error { return k.placed(1) })
 	k.nodes[0].kill()
 	k.nodes[1].kill()
-	// while nobody leads
+	// while there is no leader
 	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "third"}}))
 	k.nodes[0].start()
 	k.nodes[1].start()
@@ -345,7 +345,7 @@ func TestKubernetes(t *testing.T) {
 	})
 }
 
-// placed wants so many keys to be placed, as gateways see it in etcd.
+// placed requires that gateways see n placed keys in etcd.
 func (k *cluster) placed(n int) error {
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{k.Etcd}, Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) {
@@ -364,7 +364,7 @@ func (k *cluster) placed(n int) error {
 	return err
 }
 
-// closed tries to get into the switches and agents of all nodes without a certificate.
+// closed tries to connect to the switches and agents of all nodes without a certificate.
 func (k *cluster) closed(space string) {
 	k.t.Helper()
 	for i := range k.nodes {
@@ -378,7 +378,7 @@ func (k *cluster) closed(space string) {
 				}
 				defer c.Close()
 				_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-				_, err = c.Read(make([]byte, 1)) // with TLS 1.3 a client learns only now that it is refused
+				_, err = c.Read(make([]byte, 1)) // with TLS 1.3 a client learns of the refusal only when it reads
 				return struct{}{}, err
 			})
 			if err == nil || !strings.Contains(err.Error(), "certificate required") {
@@ -398,7 +398,7 @@ func (k *cluster) closed(space string) {
 	}
 }
 
-// change changes what is asked of a chain.
+// change changes a chain's spec.
 func (k *cluster) change(name string, f func(*v1alpha1.NetcraqChainSpec)) {
 	k.t.Helper()
 	until(k.t, "the chain is changed", func() error {
@@ -411,7 +411,7 @@ func (k *cluster) change(name string, f func(*v1alpha1.NetcraqChainSpec)) {
 	})
 }
 
-// metric waits until an agent shows a line.
+// metric waits until an agent's metrics have a line.
 func (k *cluster) metric(i int, line string) {
 	k.t.Helper()
 	to := lead(k.t, k.nodes[i].space, fmt.Sprintf("192.168.0.%d:9561", i+1))
@@ -448,7 +448,7 @@ func (k *cluster) event(kind, name, reason string) {
 	})
 }
 
-// until waits until something is so.
+// until waits until f returns no error.
 func until(t testing.TB, what string, f func() error) {
 	t.Helper()
 	poll.Nil(t, time.Minute, what, f)

@@ -18,7 +18,7 @@ import (
 )
 
 // TestKilledInAdd kills the agent with SIGKILL before each step of an ADD. The plugin gives the
-// address back; the agent that comes next leaves nothing of the rest.
+// address back, and the next agent leaves nothing of the attachment.
 func TestKilledInAdd(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	l := n.list()
@@ -40,8 +40,8 @@ func TestKilledInAdd(t *testing.T) {
 				t.Errorf("DEL without an agent, of what has no interface: %v", err)
 			}
 			n.start()
-			// all was done, and the plugin does not know: the address goes to the next one, and
-			// takes it all along
+			// everything was done, but the plugin did not learn it: the address goes to the next
+			// pod, whose attachment removes this one
 			if step == agent.Steps[len(agent.Steps)-1] {
 				there, err := agentapi.NewClient(n.socket()).Attachments(context.Background())
 				check(t, err)
@@ -56,8 +56,8 @@ func TestKilledInAdd(t *testing.T) {
 				check(t, n.del(t, l, q))
 			}
 			n.expectNothingLeft(t)
-			check(t, n.del(t, l, p)) // the runtime continues asking
-			_, err = n.add(t, l, p)  // the same container once more: nothing in it is in the way
+			check(t, n.del(t, l, p)) // the runtime repeats its DEL
+			_, err = n.add(t, l, p)  // a second ADD of the same container finds nothing in its way
 			check(t, err)
 			check(t, n.check(t, l, p))
 			check(t, n.del(t, l, p))
@@ -67,8 +67,7 @@ func TestKilledInAdd(t *testing.T) {
 	}
 }
 
-// TestRestart kills the agent and starts it again, under a connection between two pods that sends
-// all the time.
+// TestRestart kills the agent and starts it again while two pods send over one connection.
 func TestRestart(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
@@ -89,7 +88,7 @@ func TestRestart(t *testing.T) {
 	if fmt.Sprint(before) != fmt.Sprint(after) {
 		t.Errorf("attachments before:\n%v\nafter:\n%v", before, after)
 	}
-	// A pod that goes while there is no agent is forgotten.
+	// The next agent forgets a pod that was removed while no agent ran.
 	n.kill()
 	sh(t, "ip", "netns", "del", gone.space)
 	n.start()
@@ -153,8 +152,8 @@ func TestStorm(t *testing.T) {
 	n.expectNothingLeft(t)
 }
 
-// converse has two pods talk by one TCP connection all the time until done is called, which says
-// how many round trips there were, and how long the longest took.
+// converse makes two pods talk continuously over one TCP connection. done stops them, and returns
+// the number of round trips and the longest one's duration.
 func converse(t *testing.T, p, q *pod) (done func() (rounds int, longest time.Duration)) {
 	t.Helper()
 	var rounds int

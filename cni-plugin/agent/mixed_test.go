@@ -72,7 +72,7 @@ func TestMixedAgents(t *testing.T) {
 		}
 		check(t, n.del(t, l, gone))
 		pods = append(pods, r)
-		if len(pods) > 3 { // one that another pair has made
+		if len(pods) > 3 { // made by an earlier pair
 			check(t, n.del(t, l, pods[2]))
 			pods = append(pods[:2:2], pods[3:]...)
 		}

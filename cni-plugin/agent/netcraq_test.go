@@ -35,7 +35,7 @@ import (
 
 var service = netip.MustParseAddrPort("10.0.254.3:20035")
 
-// connectedPair starts two nodes on one link whose switches are connected by their ports 1.
+// connectedPair starts two nodes on one link. Port 1 of each switch connects to the other switch.
 func connectedPair(t *testing.T, engine string) []*node {
 	t.Helper()
 	nodes := lan(t, 2, false, "--engine", engine, "--services", "10.0.254.0/24")
@@ -46,8 +46,8 @@ func connectedPair(t *testing.T, engine string) []*node {
 	return nodes
 }
 
-// TestNetCRAQ forms a chain over the switches of two nodes. Pods read and write; what they forge
-// does not get in, with the switch running or killed.
+// TestNetCRAQ forms a chain over the switches of two nodes. Pods read and write. Their forged
+// packets do not get in, whether the switch runs or was killed.
 func TestNetCRAQ(t *testing.T) {
 	for _, engine := range []string{"ebpf", "interp"} {
 		t.Run(engine, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestNetCRAQ(t *testing.T) {
 			fromNode := newClient(t, a.space)
 			expect(t, "a process of the node", fromNode, key, "bob")
 			put(t, control, fromNode, key, "bob")
-			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80))) // alongside it, all else
+			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80))) // all other traffic continues
 
 			before := untrusted(t, control, "s1")
 			forged := wire.Packet{Op: wire.Ack, Key: key, Epoch: 1, Version: wire.MakeVersion(1, 1000),
@@ -91,8 +91,8 @@ func TestNetCRAQ(t *testing.T) {
 			contained(t, nodes, p)
 			forgedFabric(t, nodes, p, forged, map[string]*client.Client{"a pod at the head": fromP, "a pod at the tail": fromQ})
 
-			// The switch is killed. Its pods cannot have the kernel carry what it would have
-			// dropped.
+			// With the switch killed, pods cannot make the kernel carry packets that the switch
+			// would have dropped.
 			a.kill()
 			see := func(expected bool) bool {
 				return seen(t, b.space, "eth0", p.ip, wire.Port, expected, func() {
@@ -102,7 +102,7 @@ func TestNetCRAQ(t *testing.T) {
 			if see(false) {
 				t.Error("without a switch a pod's NetCRAQ packets leave the node")
 			}
-			// That it is the filters which see to it: either is enough.
+			// It is the filters that drop them: either filter is enough.
 			_, err = inside(t, a.space, func() (struct{}, error) { return struct{}{}, ingressfilter.RemoveSwitch() })
 			check(t, err)
 			if see(false) {
@@ -119,13 +119,13 @@ func TestNetCRAQ(t *testing.T) {
 			if !see(true) {
 				t.Error("without switch and filters a pod's NetCRAQ packets do not leave the node: the test above means nothing")
 			}
-			a.start() // and puts them back
+			a.start() // it puts the filters back
 			check(t, a.check(t, a.list(), p))
 		})
 	}
 }
 
-// TestPortOfADeletedPod deletes a pod while no controller learns about it, so that its rights stay
+// TestPortOfADeletedPod deletes a pod without telling the controller, so that the pod's rights stay
 // in the node's switch, and attaches others. None of them gets the deleted pod's port.
 func TestPortOfADeletedPod(t *testing.T) {
 	for _, engine := range []string{"ebpf", "interp"} {
@@ -133,7 +133,7 @@ func TestPortOfADeletedPod(t *testing.T) {
 			nodes := connectedPair(t, engine)
 			a, b := nodes[0], nodes[1]
 			p, q := a.mustAdd(t), b.mustAdd(t)
-			control := startController(t, nodes, p, q) // from now on its topology has p at its port
+			control := startController(t, nodes, p, q) // its topology has p at p's port
 			added, err := control.AddKey(t.Context(), "main", admin.KeySpec{Name: "/leader", Value: []byte("alice")})
 			check(t, err)
 			key := wire.Key(added.KeyID)
@@ -147,7 +147,7 @@ func TestPortOfADeletedPod(t *testing.T) {
 	}
 }
 
-// nothing has a pod whose port is closed read and write by a switch, which drops it.
+// nothing makes a pod with a closed port read and write through a switch, which drops the packets.
 func nothing(t *testing.T, control *admin.Client, sw, space string, key wire.Key) {
 	t.Helper()
 	before, err := control.Counters(t.Context(), sw)
@@ -170,9 +170,9 @@ func nothing(t *testing.T, control *admin.Client, sw, space string, key wire.Key
 	}
 }
 
-// startController brings a chain over the nodes' switches up: node 1 is the head. P4Runtime is on
-// the nodes' loopback, so the controller is led there. Some pods and the nodes may do everything,
-// the other pods nothing.
+// startController brings up a chain over the nodes' switches, with node 1 as the head. P4Runtime
+// listens on the nodes' loopback, so the controller connects through lead. The nodes and the pods
+// in open have all rights, the other pods none.
 func startController(t *testing.T, nodes []*node, open ...*pod) *admin.Client {
 	t.Helper()
 	type m = map[string]any
@@ -228,7 +228,7 @@ func startController(t *testing.T, nodes []*node, open ...*pod) *admin.Client {
 	return control
 }
 
-// lead listens on this machine and leads to an address in a network namespace.
+// lead forwards connections from a port of this machine to an address in a network namespace.
 func lead(t *testing.T, space, to string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -278,7 +278,7 @@ func expect(t *testing.T, who string, c *client.Client, key wire.Key, value stri
 	}
 }
 
-// put writes, and says what the switches have counted if it cannot.
+// put writes a key. If it fails it reports the switches' counters.
 func put(t *testing.T, control *admin.Client, c *client.Client, key wire.Key, value string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -299,11 +299,11 @@ func untrusted(t *testing.T, control *admin.Client, sw string) uint64 {
 	return c.Events["drop_untrusted"]
 }
 
-// forgery is a way to send a packet that one may not send: as it is, with an IP option, or as the
-// first of two fragments.
+// forgery is a variant of a forged packet: plain, with an IP option, or as the first of two
+// fragments.
 type forgery struct{ options, fragment bool }
 
-// send sends a packet from a pod by a raw socket, with whatever source it says.
+// send sends a packet from a pod through a raw socket, with any source address.
 func (f forgery) send(t *testing.T, p *pod, from, to netip.AddrPort, packet wire.Packet) {
 	t.Helper()
 	payload, err := packet.Marshal(wire.Profile128)
@@ -333,7 +333,7 @@ func (f forgery) send(t *testing.T, p *pod, from, to netip.AddrPort, packet wire
 		}
 		defer unix.Close(fd)
 		for _, piece := range pieces {
-			binary.BigEndian.PutUint16(piece[4:], 4711) // one identification
+			binary.BigEndian.PutUint16(piece[4:], 4711) // the same identification in both fragments
 			err = errors.Join(err, unix.Sendto(fd, piece, 0, &unix.SockaddrInet4{Addr: to.Addr().As4()}))
 		}
 		return struct{}{}, err
@@ -341,7 +341,7 @@ func (f forgery) send(t *testing.T, p *pod, from, to netip.AddrPort, packet wire
 	check(t, err)
 }
 
-// forgedReplies has a pod answer another one's read in the chain's name.
+// forgedReplies makes a pod answer another pod's read in the chain's name.
 func forgedReplies(t *testing.T, from, to *pod) {
 	t.Helper()
 	s, err := inside(t, to.space, func() (net.PacketConn, error) { return net.ListenPacket("udp4", "0.0.0.0:5000") })
@@ -355,7 +355,7 @@ func forgedReplies(t *testing.T, from, to *pod) {
 	if n, who, err := s.ReadFrom(make([]byte, 100)); err == nil {
 		t.Errorf("a forged reply of %d bytes from %v came through", n, who)
 	}
-	// Other UDP does, with options and in fragments, too: it is not that this test cannot send any.
+	// Other UDP packets arrive, also with options and in fragments, so this test can send them.
 	for _, how := range []forgery{{}, {options: true}, {fragment: true}} {
 		how.send(t, from, netip.AddrPortFrom(from.ip, 5001), netip.AddrPortFrom(to.ip, 5000), reply)
 		check(t, s.SetReadDeadline(time.Now().Add(3*time.Second)))
@@ -365,7 +365,7 @@ func forgedReplies(t *testing.T, from, to *pod) {
 	}
 }
 
-// unreachable has a pod try to reach what belongs to the nodes: P4Runtime, and the tunnels.
+// unreachable makes a pod try to reach the nodes' P4Runtime servers and tunnels.
 func unreachable(t *testing.T, p *pod, nodes []*node) {
 	t.Helper()
 	for _, addr := range []string{"127.0.0.1", "10.244.1.1", "192.168.0.1", "192.168.0.2"} {
@@ -395,8 +395,8 @@ func unreachable(t *testing.T, p *pod, nodes []*node) {
 	}
 }
 
-// seen reports whether an interface of a namespace sees UDP from an address to a port after
-// something is done. What is expected may take its time on a busy machine.
+// seen reports whether an interface of a namespace sees UDP from an address to a port after do was
+// called. It waits longer for an expected packet, because the machine may be busy.
 func seen(t *testing.T, space, iface string, from netip.Addr, port uint16, expected bool, do func()) bool {
 	t.Helper()
 	fd, err := inside(t, space, func() (int, error) {

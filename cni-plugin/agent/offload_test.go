@@ -17,23 +17,23 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// mallory is in every packet that these tests forge.
+// mallory marks every packet that these tests forge.
 const mallory = "mallory!"
 
-// way is how a pod's packets come to if somebody else would take them.
+// way is a path on which a pod's packets would reach another receiver.
 type way struct {
-	from    *node  // the pod's
-	out     string // the interface of that node that they leave by
-	space   string // where they arrive
-	in      string // by which interface
+	from    *node  // the pod's node
+	out     string // the interface of that node that the packets leave by
+	space   string // the namespace where they would arrive
+	in      string // the interface where they would arrive
 	targets []netip.Addr
 	// masquerade is the address that the packets leave under, if that is not the pod's.
 	masquerade netip.Addr
 }
 
-// offloaded has pods with raw sockets send frames that the kernel would change behind all checks,
+// offloaded makes pods with raw sockets send frames that the kernel would change after all checks,
 // when they leave the node. None arrives as a packet of the switches or of tunnels. The pods' own
-// frames whose checksum is left to the kernel arrive, and without the filter the others do.
+// frames with checksum offload arrive; without the filter the forged ones arrive, too.
 func (w *way) offloaded(t *testing.T, pods ...*pod) {
 	t.Helper()
 	if err := framefilter.Supported(); err != nil {
@@ -61,7 +61,7 @@ func (w *way) offloaded(t *testing.T, pods ...*pod) {
 				})
 			changes := func() bool {
 				for _, f := range w.changing(plain) {
-					_ = send(f.Offload, f.frame) // the pod's own kernel may refuse it
+					_ = send(f.Offload, f.frame) // the pod's own kernel may refuse the frame
 				}
 				time.Sleep(50 * time.Millisecond)
 				return arrived(ours)
@@ -71,7 +71,7 @@ func (w *way) offloaded(t *testing.T, pods ...*pod) {
 			}
 			if i == 0 && j == 0 {
 				withoutFilter = func() bool {
-					w.from.onHost(t, host, framefilter.Detach) // which the agent puts back
+					w.from.onHost(t, host, framefilter.Detach) // the agent puts it back
 					return changes()
 				}
 			}
@@ -80,12 +80,12 @@ func (w *way) offloaded(t *testing.T, pods ...*pod) {
 	poll.Until(t, 20*time.Second, "without the filter one becomes so: else the test means nothing", withoutFilter)
 }
 
-// addressLike is the pod's address of another one's family.
+// addressLike returns the pod's address in the same family as another address.
 func (p *pod) addressLike(other netip.Addr) netip.Addr {
 	return p.ips[slices.IndexFunc(p.ips, func(a netip.Addr) bool { return a.Is4() == other.Is4() })]
 }
 
-// ours are the ports of the switches and of nodes' tunnels.
+// ours reports whether ports are those of the switches or of nodes' tunnels.
 func ours(from, to uint16) bool {
 	return from == wire.Port || to == wire.Port || to == podroutes.VXLANPort
 }
@@ -95,7 +95,7 @@ type changed struct {
 	frame []byte
 }
 
-// changing is a packet as frames that the kernel makes others of.
+// changing turns a packet into frames that the kernel would change into other packets.
 func (w *way) changing(p udptest.Packet) (all []changed) {
 	for _, c := range []struct {
 		field int // of UDP's header, in bytes
@@ -103,9 +103,9 @@ func (w *way) changing(p udptest.Packet) (all []changed) {
 	}{{2, wire.Port}, {2, podroutes.VXLANPort}, {0, wire.Port}} {
 		frame := frameOf(p)
 		udp := int(udpOf(frame))
-		// UDP's own checksum, which nobody looks at, is what is chosen
+		// the free variable is UDP's own checksum, which no one checks
 		frame, o := udptest.Becoming(frame, udp, udp+c.field, udp+6, c.port)
-		if w.masquerade.Is4() { // which the kernel adds there before it finishes the checksum
+		if w.masquerade.Is4() { // the kernel adds it before it completes the checksum
 			without, with := p.Src.Addr().As4(), w.masquerade.As4()
 			sum := uint32(binary.BigEndian.Uint16(frame[udp+6:]))
 			for i := 0; i < 4; i += 2 {
@@ -116,7 +116,7 @@ func (w *way) changing(p udptest.Packet) (all []changed) {
 		}
 		all = append(all, changed{o, frame})
 	}
-	// Several datagrams in a frame whose lengths are the first one's, which is a read.
+	// Several datagrams in one frame, each as long as the first one, which is a read.
 	const segment = 48
 	p.Dst = netip.AddrPortFrom(p.Dst.Addr(), wire.Port)
 	frame := frameOf(p)
@@ -139,7 +139,7 @@ func frameOf(p udptest.Packet) []byte {
 	return p.Frame()
 }
 
-// udpOf is where UDP's header begins in a frame of frameOf's.
+// udpOf is the offset of the UDP header in a frame that frameOf made.
 func udpOf(frame []byte) uint16 {
 	if frame[12] == 0x86 {
 		return 14 + 40
@@ -147,8 +147,8 @@ func udpOf(frame []byte) uint16 {
 	return 14 + 20
 }
 
-// forgedInside reports whether a frame has a forged packet in it whose ports are so, in one or more
-// of the pods' tunnels or in none.
+// forgedInside reports whether a frame contains a forged packet whose ports satisfy is, directly or
+// inside one or more tunnels of the pods' network.
 func forgedInside(frame []byte, is func(from, to uint16) bool) bool {
 	if len(frame) < 14+20 || !bytes.Contains(frame, []byte(mallory)) {
 		return false
@@ -180,7 +180,7 @@ func spaceOf(t *testing.T, name string) *udptest.Space {
 // flannelPort is where flannel's tunnels end.
 const flannelPort = 8472
 
-// flannelUnderlay makes the ways between the nodes' pods by a tunnel, as flannel does.
+// flannelUnderlay connects the nodes' pods by a tunnel, as flannel does.
 func flannelUnderlay(t *testing.T, nodes []*node) {
 	t.Helper()
 	for i, n := range nodes {
@@ -202,10 +202,9 @@ func flannelUnderlay(t *testing.T, nodes []*node) {
 	}
 }
 
-// TestOffloadedFrames: what a pod leaves to the kernel to finish does not become a packet of the
-// switches behind the checks, however the node is set up, by IPv4 and by IPv6. With tunnels between
-// the switches, and behind bridge and ptp, TestNetCRAQ and TestBehind have it; with racks' switches
-// TestFabric.
+// TestOffloadedFrames: a frame that a pod leaves to the kernel to complete does not become a packet
+// of the switches after the checks, in any set-up of a node, over IPv4 and IPv6. TestNetCRAQ covers
+// tunnels between the switches, TestBehind bridge and ptp, TestFabric top-of-rack switches.
 func TestOffloadedFrames(t *testing.T) {
 	for _, engine := range []string{"ebpf", "interp"} {
 		t.Run("uplink "+engine, func(t *testing.T) {
@@ -240,7 +239,7 @@ func TestOffloadedFrames(t *testing.T) {
 				n.start()
 				pods = append(pods, n.mustAdd(t))
 			}
-			slices.Reverse(pods[1].ips) // IPv6 first, which is the one that is tried without the filter, too
+			slices.Reverse(pods[1].ips) // IPv6 first, because only the first one is tried without the filter, too
 			(&way{from: nodes[0], out: "eth0", space: nodes[1].space, in: "eth0",
 				targets: append(pods[1].ips, netip.MustParseAddr("fd00:c::2"))}).offloaded(t, pods[0])
 		})

@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// lan is a number of nodes with one link that all share, or with a router between each two that
-// share none: bridge and router are a namespace of their own.
+// lan makes a number of nodes that share one link, or have a router between each two of them. The
+// bridge or router is in a namespace of its own.
 func lan(t testing.TB, count int, routed bool, args ...string) []*node {
 	t.Helper()
 	needs(t)
@@ -62,14 +62,14 @@ func lan(t testing.TB, count int, routed bool, args ...string) []*node {
 	return nodes
 }
 
-// TestAcrossNodes has pods of two nodes talk, with one link between the nodes, and with a router
-// that knows nothing about pods.
+// TestAcrossNodes makes pods of two nodes talk, with one link between the nodes, and with a router
+// that has no routes to pods.
 func TestAcrossNodes(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		routed bool
 		mode   string
-		route  string // what the node's route says
+		route  string // expected in the node's route
 	}{
 		{"one link", false, "auto", "via 192.168.0.2 dev eth0"},
 		{"routed", true, "auto", "via 10.244.2.0 dev " + podroutes.Device},
@@ -87,14 +87,15 @@ func TestAcrossNodes(t *testing.T) {
 			for _, pair := range [][2]*pod{{p, q}, {q, p}, {p, r}} {
 				check(t, talk(t, pair[0].space, pair[1].space, netip.AddrPortFrom(pair[1].ip, 80)))
 			}
-			check(t, talk(t, a.space, q.space, netip.AddrPortFrom(q.ip, 80))) // from the node itself: kubelet's probes
+			check(t, talk(t, a.space, q.space, netip.AddrPortFrom(q.ip, 80))) // from the node itself, as probes
 			if out, err := exec.Command("ip", "netns", "exec", p.space, "ping", "-c1", "-W3", q.ip.String()).CombinedOutput(); err != nil {
 				t.Errorf("ping: %v\n%s", err, out)
 			}
-			// A kill and a start change nothing, and what another hand has broken is fixed.
+			// Killing and starting the agent changes nothing, and it repairs routes that another
+			// program has changed.
 			a.kill()
 			sh(t, "ip", "-n", a.space, "route", "del", "10.244.2.0/24")
-			// of a node that has gone
+			// a route to a node that has gone
 			sh(t, "ip", "-n", a.space, "route", "add", "10.99.0.0/16", "dev", "eth0", "protocol", fmt.Sprint(podroutes.Protocol))
 			a.start()
 			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80)))
@@ -114,7 +115,7 @@ func TestAcrossNodes(t *testing.T) {
 	})
 }
 
-// whoAsks has somebody in a namespace ask over TCP, and gives the address that it is seen by.
+// whoAsks connects over TCP from a namespace, and returns the source address that the server sees.
 func whoAsks(t testing.TB, from, at string, to netip.AddrPort) netip.Addr {
 	t.Helper()
 	l, err := inside(t, at, func() (net.Listener, error) { return listen(to) })
@@ -135,8 +136,8 @@ func whoAsks(t testing.TB, from, at string, to netip.AddrPort) netip.Addr {
 	return <-seen
 }
 
-// TestWorld has a pod talk to what is outside of the cluster and knows no pods, and to what is in
-// it and should see who asks.
+// TestWorld makes a pod talk to a host outside of the cluster, which has no routes to pods, and to
+// one inside, which should see the pod's own address.
 func TestWorld(t *testing.T) {
 	nodes := lan(t, 2, true)
 	a, b := nodes[0], nodes[1]
@@ -155,7 +156,7 @@ func TestWorld(t *testing.T) {
 	if seen := whoAsks(t, p.space, b.space, netip.AddrPortFrom(netip.MustParseAddr("192.168.2.2"), 80)); seen != p.ip {
 		t.Errorf("another node sees %s, not %s", seen, p.ip)
 	}
-	// Another start changes nothing; without masquerading nothing comes back from outside.
+	// Another start changes nothing. Without masquerading no answer comes back from outside.
 	outside := netip.AddrPortFrom(netip.MustParseAddr("192.168.1.1"), 80)
 	a.kill()
 	a.start()
@@ -210,7 +211,7 @@ func TestBothFamilies(t *testing.T) {
 	n.expectNothingLeft(t)
 }
 
-// TestChained runs portmap and bandwidth behind the plugin, as a cluster's list does.
+// TestChained runs portmap and bandwidth after the plugin, as a cluster's list does.
 func TestChained(t *testing.T) {
 	if _, err := exec.LookPath("iptables"); err != nil {
 		if _, err := exec.LookPath("nft"); err != nil {
@@ -234,9 +235,9 @@ func TestChained(t *testing.T) {
 		t.Errorf("the result of the list: %+v", result.Interfaces)
 	}
 	check(t, n.check(t, l, p))
-	// By the node's port, from another machine.
+	// Through the node's port, from another machine.
 	check(t, talkVia(t, nodes[1].space, p.space, netip.MustParseAddrPort("192.168.0.1:8080"), 80))
-	// Both ways are limited: 2 MB take 2 s, less the burst.
+	// Both directions are limited: 2 MB take 2 s, less the burst.
 	for _, way := range []struct{ name, from, to, addr string }{{"to the pod", n.space, p.space, p.ip.String()},
 		{"from the pod", p.space, n.space, "10.244.1.1"}} {
 		took := send(t, way.from, way.to, netip.AddrPortFrom(netip.MustParseAddr(way.addr), 81), 2<<20)

@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/ingressfilter"
 )
 
-// Restore restores the filters and settings of attachments that somebody has removed or changed.
+// Restore restores filters and settings of attachments that another program has removed or changed.
 func (a *Agent) Restore(report guards.Report) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -20,19 +20,19 @@ func (a *Agent) Restore(report guards.Report) {
 			continue
 		}
 		l, err := linkOf(r)
-		if err != nil { // it has gone, and a DEL is to come
+		if err != nil { // the interface has gone, and a DEL will follow
 			continue
 		}
 		if lacking := lacksFilters(l.Attrs().Index, r); len(lacking) > 0 {
 			err := a.guard(l.Attrs().Index, r)
 			if _, gone := linkOf(r); gone != nil {
-				continue // meanwhile
+				continue // the interface has gone meanwhile
 			}
 			for _, what := range lacking {
 				report(what, r.Host.Name, err)
 			}
 		}
-		if r.Chained { // the other plugin's settings
+		if r.Chained { // the other plugin owns the settings
 			continue
 		}
 		for path, value := range settingsOf(r) {
@@ -47,8 +47,8 @@ func (a *Agent) Restore(report guards.Report) {
 	}
 }
 
-// lacksFilters names the filters that an interface should have and has not. One that cannot be
-// looked for is not among them.
+// lacksFilters names the filters that an interface should have but lacks. It does not name a filter
+// whose lookup fails.
 func lacksFilters(index int, r *agentapi.Record) (out []string) {
 	if there, err := ingressfilter.Attached(index); err == nil && !there {
 		out = append(out, guards.IngressFilter)
@@ -62,11 +62,11 @@ func lacksFilters(index int, r *agentapi.Record) (out []string) {
 	return out
 }
 
-// RestoreForwarding repeats EnableForwarding if somebody has undone it.
+// RestoreForwarding repeats EnableForwarding if another program has undone it.
 func RestoreForwarding(report guards.Report) {
 	do := []func() (string, bool, error){forwardIPv4}
-	// Only before it is written are routes at risk that routers have told. To look for them takes
-	// long where there are many.
+	// Routes from Router Advertisements are at risk only until the setting is written. Searching
+	// them takes long on a node with many routes.
 	if b, err := os.ReadFile(filepath.Join(sysctls, "net", allForwarding)); err == nil && string(b) != "1\n" {
 		do = append(do, forwardIPv6)
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// TestRestore has somebody change each setting of the kernel that the agent has written, and take
-// each filter off. The agent puts all of them back and says so.
+// TestRestore changes each kernel setting that the agent has written, and removes each filter. The
+// agent restores all of them and reports it.
 func TestRestore(t *testing.T) {
 	nodes := connectedPair(t, "interp")
 	a := nodes[0]
@@ -56,7 +56,8 @@ func TestRestore(t *testing.T) {
 			t.Fatalf("%s is %s before it is changed", path, value)
 		}
 	}
-	// What the kernel reports is back at once. If the agent only looked this would take over 10 s.
+	// The agent restores at once what the kernel reports. With polling only, this would take over
+	// 10 s.
 	began := time.Now()
 	for range 3 {
 		change(v4+"rp_filter", "2")
@@ -104,7 +105,7 @@ func TestRestore(t *testing.T) {
 		}
 	}
 	for path := range changes {
-		if path == v4+"forwarding" { // which the kernel sets itself with ip_forward
+		if path == v4+"forwarding" { // the kernel sets it itself together with ip_forward
 			continue
 		}
 		if line := "what=setting where=" + path; !strings.Contains(a.output.String(), line) {
@@ -113,14 +114,14 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestRestoreFilter does the same to a filter of clsact, whose end the kernel reports.
+// TestRestoreFilter does the same for a filter of clsact, whose removal the kernel reports.
 func TestRestoreFilter(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24", "--after-others")
 	n.start()
 	host := hostEnd(t, n, n.mustAdd(t))
 	began := time.Now()
 	for range 3 {
-		// as "tc qdisc del"
+		// as "tc qdisc del" does
 		n.onHost(t, host, func(index int) error { return netlink.QdiscDel(offload.Discipline(index)) })
 		poll.Until(t, 20*time.Second, "the filter is there again", func() bool {
 			there, err := atInterface(t, n, host, ingressfilter.Attached)
@@ -132,7 +133,7 @@ func TestRestoreFilter(t *testing.T) {
 	}
 }
 
-// atInterface asks something about an interface of a node.
+// atInterface calls ask with the index of an interface of a node.
 func atInterface(t *testing.T, n *node, iface string, ask func(ifindex int) (bool, error)) (bool, error) {
 	t.Helper()
 	return inside(t, n.space, func() (bool, error) {

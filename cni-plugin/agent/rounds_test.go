@@ -26,25 +26,26 @@ import (
 
 var podRounds = flag.Int("pod-rounds", 5, "how many rounds TestPodRounds has")
 
-// attached is a container's interface, which is live between its ADD and its DEL.
+// attached is a container's interface. It is live between its ADD and its DEL.
 type attached struct {
 	pod  *pod
 	ns   *netlink.Handle // the container's namespace
 	live bool
 }
 
-// rounds are many containers of one node, whose interfaces come and go.
+// rounds are rounds of random calls on many containers of one node.
 type rounds struct {
 	n    *node
 	l    *libcni.NetworkConfigList
 	host *netlink.Handle
 	all  []*attached
-	// other is a library whose cache knows no container. With its GC only the plugin removes what
-	// is stale. Its DEL leaves alone what an ADD alongside it has written to the first one's cache.
+	// other is a libcni configuration whose cache knows no container. With its GC only the plugin
+	// removes stale attachments. Its DEL leaves alone what a concurrent ADD has written to the
+	// first one's cache.
 	other *libcni.CNIConfig
 
 	mu   sync.Mutex
-	done map[string]int // calls by what they were
+	done map[string]int // number of calls, by their kind
 }
 
 func (r *rounds) count(what string) {
@@ -53,7 +54,8 @@ func (r *rounds) count(what string) {
 	r.done[what]++
 }
 
-// addSome has several ADDs at once of one interface, and returns how many of them failed, and why.
+// addSome makes several concurrent ADDs of one interface, and returns the errors of those that
+// failed.
 func (r *rounds) addSome(t *testing.T, a *attached, most int) (failures []error) {
 	t.Helper()
 	var mu sync.Mutex
@@ -75,7 +77,7 @@ func (r *rounds) addSome(t *testing.T, a *attached, most int) (failures []error)
 	return failures
 }
 
-// change does one thing with an interface, which nobody else changes meanwhile.
+// change makes one call for an interface, which no other goroutine changes meanwhile.
 func (r *rounds) change(t *testing.T, a *attached, which int) {
 	if !a.live {
 		r.count("concurrent ADDs")
@@ -123,7 +125,7 @@ func (r *rounds) check(t *testing.T, a *attached) {
 	}
 }
 
-// refused has an ADD of what is attached, which is refused.
+// refused makes an ADD of an attached interface, which the plugin must refuse.
 func (r *rounds) refused(t *testing.T, a *attached) {
 	t.Helper()
 	own := *a.pod
@@ -131,8 +133,8 @@ func (r *rounds) refused(t *testing.T, a *attached) {
 	expectCode(t, "ADD of what is attached", err, agentapi.CodeExists)
 }
 
-// collect is a GC by a runtime that has forgotten one interface. The specification keeps ADD and
-// DEL away from a GC; CHECKs, and ADDs that are refused, run alongside it.
+// collect is a GC by a runtime that has forgotten one interface. The specification forbids ADD and
+// DEL during a GC, so only CHECKs and refused ADDs run alongside it.
 func (r *rounds) collect(t *testing.T, rng *rand.Rand) {
 	t.Helper()
 	r.count("GCs")
@@ -190,7 +192,7 @@ func (a *attached) lost(n *node, host *netlink.Handle) error {
 	return errors.Join(lost...)
 }
 
-// verify looks at everything that is live, and for what belongs to nothing that is.
+// verify checks every live interface, and that nothing belongs to interfaces that are not live.
 func (r *rounds) verify(t *testing.T, when string) {
 	t.Helper()
 	given, live := map[netip.Addr]*attached{}, 0
@@ -228,9 +230,9 @@ func (r *rounds) verify(t *testing.T, when string) {
 	}
 }
 
-// TestPodRounds has ADDs, repeated ADDs, DELs, CHECKs and GCs at once on 40 containers of two
-// interfaces: nothing live loses its interface, an address, a route or a lease, no address is
-// given twice, and nothing of what has gone is left.
+// TestPodRounds makes concurrent ADDs, repeated ADDs, DELs, CHECKs and GCs on 40 containers of two
+// interfaces. No live interface loses its link, an address, a route or a lease. No address is given
+// twice. Nothing of a removed interface is left.
 func TestPodRounds(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.second = netip.MustParsePrefix("fd00:244:0:1::/64")
@@ -261,7 +263,7 @@ func TestPodRounds(t *testing.T) {
 	for round := range *podRounds {
 		when := fmt.Sprintf("round %d", round)
 		changes := rng.Perm(len(r.all))[:4]
-		if round == 0 { // from the first one on there are many
+		if round == 0 { // after the first round there are many
 			changes = rng.Perm(len(r.all))[:min(6+*podRounds, 40)]
 		}
 		var changing sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// maxRequest bounds a request in bytes: a GC lists all attachments of a node.
+// maxRequest bounds a request, in bytes. It is large because a GC lists all attachments of a node.
 const maxRequest = 4 << 20
 
 // Handler serves the protocol of package agentapi.
@@ -33,7 +33,7 @@ func (a *Agent) Handler() http.Handler {
 	return mux
 }
 
-// serve makes a handler of a function from request to answer.
+// serve makes an HTTP handler of a function from request to answer.
 func serve[Req, Resp any](do func(*Req) (Resp, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		req := new(Req)
@@ -57,11 +57,11 @@ func serve[Req, Resp any](do func(*Req) (Resp, error)) http.HandlerFunc {
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the client has gone
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client has gone
 }
 
-// Listen makes the socket, in a folder that only root can enter. A dead agent's socket is replaced;
-// a living one's is an error.
+// Listen makes the Unix socket, in a folder that only root can enter. It replaces a dead agent's
+// socket; a living agent's is an error.
 func Listen(path string) (net.Listener, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

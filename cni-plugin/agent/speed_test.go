@@ -17,10 +17,10 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// TestSpeed compares ordinary TCP between two pods of a node with what the bridge plugin gives:
+// TestSpeed compares ordinary TCP between two pods of a node with the bridge plugin's network:
 // bytes a second over one connection, and connections a second. The two take turns, so that a busy
-// machine is busy for both; the medians of the ratios count. NETCRAQ_TEST_SPEED is the number of
-// turns; a test run without it takes a look only, and fails at a third of the speed.
+// machine affects both. The medians of the ratios count. NETCRAQ_TEST_SPEED is the number of turns.
+// Without it the test makes a short run, and fails below a third of the bridge's speed.
 func TestSpeed(t *testing.T) {
 	turns, least, size, count := 3, 0.3, int64(64<<20), 200
 	if s := os.Getenv("NETCRAQ_TEST_SPEED"); s != "" {
@@ -39,7 +39,7 @@ func TestSpeed(t *testing.T) {
 		_, err = theirs.add(t, bridge, b[i])
 		check(t, err)
 	}
-	startSwitch(t, ours) // with the program: what is measured is a node that serves NetCRAQ
+	startSwitch(t, ours) // with the program: the test measures a node that serves NetCRAQ
 	for _, m := range []struct {
 		name string
 		do   func(p [2]*pod) float64
@@ -86,10 +86,8 @@ func startSwitch(t *testing.T, n *node) {
 	startController(t, []*node{n})
 }
 
-// connections opens connections one after the other, says a word over each, and gives their number
-// a second.
-// splitFrames has a pod send datagrams of 1,400 bytes to another, 44 in a frame that the kernel
-// splits (UDP_SEGMENT), and says how long it takes to send so many bytes.
+// splitFrames makes a pod send datagrams of 1,400 bytes to another, 44 in a frame that the kernel
+// splits (UDP_SEGMENT). It returns the time that sending size bytes takes.
 func splitFrames(t *testing.T, p [2]*pod, size int64) time.Duration {
 	t.Helper()
 	const segment, segments = 1400, 44
@@ -141,7 +139,7 @@ func connections(t *testing.T, p [2]*pod, count int) float64 {
 			if err != nil {
 				return 0, fmt.Errorf("connection %d: %w", i, err)
 			}
-			_ = c.(*net.TCPConn).SetLinger(0) // no port waits
+			_ = c.(*net.TCPConn).SetLinger(0) // so that no port stays in TIME_WAIT
 			if _, err = c.Write(word); err == nil {
 				_, err = c.Read(word)
 			}

@@ -13,17 +13,17 @@ import (
 )
 
 // store keeps records: one file for each attachment, named by hostName. Its folder should be one
-// that a restart of the machine empties (/run), because interfaces go then, too. So nothing is
-// synced to a disk, and a file is complete because it is renamed into its place.
+// that a reboot empties (/run), because interfaces disappear then, too. So store syncs nothing to a
+// disk, and renames complete files into place.
 type store struct{ dir string }
 
 const recordSuffix = ".json"
 
-// recordVersion is the version of records' form. It goes up when an agent of before would take a
-// record for something else; fields are added without. Records without a version are as those of 1.
+// recordVersion is the version of the record format. It increases when an older agent would misread
+// a record; added fields do not change it. Records without a version are read as version 1.
 const recordVersion = 1
 
-// recordFile is a record as it is kept.
+// recordFile is the stored form of a record.
 type recordFile struct {
 	Version int `json:"version"`
 	agentapi.Record
@@ -36,13 +36,13 @@ func openStore(dir string) (*store, error) {
 	return &store{dir}, nil
 }
 
-// Attached reports whether a folder for records has any, so that pods depend on the agent already.
+// Attached reports whether a folder contains records, which means that pods depend on the agent.
 func Attached(dir string) bool {
 	files, err := (&store{dir}).files()
 	return err == nil && len(files) > 0
 }
 
-// files names the files that records are kept in.
+// files returns the record files' names.
 func (s *store) files() ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(s.dir, "*"+recordSuffix))
 	if err != nil {
@@ -51,8 +51,8 @@ func (s *store) files() ([]string, error) {
 	return files, nil
 }
 
-// all reads every record. Files that cannot be read are named in the error; the others are there
-// all the same.
+// all reads every record. The error names the unreadable files; all returns the other records
+// nevertheless.
 func (s *store) all() (map[string]*agentapi.Record, error) {
 	files, err := s.files()
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *store) all() (map[string]*agentapi.Record, error) {
 	return records, errors.Join(errs...)
 }
 
-// has says whether there is a file for an attachment's record, whatever is in it.
+// has reports whether an attachment has a record file, whatever it contains.
 func (s *store) has(a agentapi.Attachment) bool {
 	_, err := os.Lstat(s.file(a))
 	return !errors.Is(err, os.ErrNotExist)
@@ -105,17 +105,16 @@ func (s *store) put(r *agentapi.Record) error {
 	return nil
 }
 
-// replaceFile writes a file as a whole.
+// replaceFile replaces a file atomically.
 func replaceFile(path string, b []byte) error {
 	return errors.Join(os.WriteFile(path+".new", b, 0o600), os.Rename(path+".new", path))
 }
 
-// lastPortFile is the file alongside the folder that holds the number of the port that was given
-// last, in decimal. An agent that starts again reads it, so that it does not give a port soon again
-// either.
+// lastPortFile is a file next to the folder, with the last port given, in decimal. An agent reads
+// it when it starts, so that a restart does not make it reuse a port soon.
 func (s *store) lastPortFile() string { return filepath.Clean(s.dir) + ".last-port" }
 
-// lastPort returns 0 if no port was given yet.
+// lastPort returns the last port given, or 0 if there was none.
 func (s *store) lastPort() (uint32, error) {
 	b, err := os.ReadFile(s.lastPortFile())
 	if errors.Is(err, os.ErrNotExist) {

@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// TestRecordVersions: records of an agent of before, which have no version, are read; one of a
-// later version is left as it is, and said; the others are there all the same.
+// TestRecordVersions: the agent reads records of an older agent, which have no version. It reports
+// a record of a later version and leaves it as it is. It returns the other records nevertheless.
 func TestRecordVersions(t *testing.T) {
 	dir := t.TempDir()
 	s, err := openStore(dir)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReadOnlySysctls: in a container that has not all privileges /proc/sys is one to read only,
-// and the agent has to set something there all the same.
+// TestReadOnlySysctls: in a container without all privileges /proc/sys is read-only, and the agent
+// writes a setting nevertheless.
 func TestReadOnlySysctls(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("skipped: needs root, for namespaces")

@@ -19,13 +19,13 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 )
 
-// envOldAgent names a netcraq-agent of the version before, whose agents shared the Secret
+// envOldAgent names a netcraq-agent binary of the previous version, whose agents shared the Secret
 // netcraq-ca.
 const envOldAgent = "NETCRAQ_OLD_AGENT"
 
-// TestUpgrade replaces agents of the version before by those of this one, one after the other, as
-// docs/kubernetes.md says: the chain continues all the while, is whole after each, and loses
-// nothing; and when the old authority is taken away, too.
+// TestUpgrade replaces agents of the previous version one after the other, as docs/kubernetes.md
+// says. The chain continues throughout, is complete after each step, and loses nothing, also when
+// the old authority is removed.
 func TestUpgrade(t *testing.T) {
 	old := os.Getenv(envOldAgent)
 	if old == "" {
@@ -33,7 +33,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	k := newCluster(t, 3)
 	ctx := t.Context()
-	shared, err := identity.NewAuthority(time.Now()) // its form has not changed
+	shared, err := identity.NewAuthority(time.Now()) // the format of an authority has not changed
 	check(t, err)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "netcraq-system", Name: "netcraq-ca"}, Type: corev1.SecretTypeTLS,
 		Data: map[string][]byte{corev1.TLSCertKey: shared.Certificate, corev1.TLSPrivateKeyKey: shared.Key}}
@@ -53,7 +53,7 @@ func TestUpgrade(t *testing.T) {
 	for i, n := range k.nodes {
 		args[i] = n.args
 		n.bin = before
-		if at := slices.Index(n.args, "--admin"); at >= 0 { // which was an address, and there were no tokens
+		if at := slices.Index(n.args, "--admin"); at >= 0 { // the old flag took an address, and there were no tokens
 			n.args = slices.Clone(n.args[:at])
 		}
 		k.join(i)
@@ -73,7 +73,7 @@ func TestUpgrade(t *testing.T) {
 		t.Logf("%s is upgraded", k.name(i))
 		n, epoch := k.nodes[i], k.wait("main", "whole", serving(3)).Status.Epoch
 		n.kill()
-		if i != 0 { // with whom nobody leads; and the pod is there
+		if i != 0 { // no leader runs there, and its pod is attached
 			k.wait("main", "going on without a member", serving(2))
 			expect(t, "with an agent away", reader, key, "alice")
 		}
@@ -99,7 +99,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	expect(t, "without the old authority", reader, key, "alice")
 	put(t, k.admin(0), reader, key, "bob")
-	k.nodes[1].kill() // it has to be connected to again
+	k.nodes[1].kill() // the client must connect to it again
 	k.wait("main", "going on without a member", serving(2))
 	k.nodes[1].start()
 	k.wait("main", "whole again", serving(3))

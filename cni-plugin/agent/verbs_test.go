@@ -30,8 +30,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestVerbs goes through ADD, CHECK, STATUS and DEL, and what the specification says about their
-// failures.
+// TestVerbs goes through ADD, CHECK, STATUS and DEL, and the failures that the specification
+// defines.
 func TestVerbs(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	l := n.list()
@@ -56,14 +56,14 @@ func TestVerbs(t *testing.T) {
 
 	_, err = n.cniAddAgain(t, p)
 	expectCode(t, "ADD of what is there", err, agentapi.CodeExists)
-	check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80))) // it is as it was
+	check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80))) // the failed ADD changed nothing
 
 	check(t, n.del(t, l, p))
 	check(t, n.del(t, l, p)) // idempotent
 	if err := exec.Command("ip", "netns", "del", q.space).Run(); err != nil {
 		t.Fatal(err)
 	}
-	check(t, n.del(t, l, q)) // the namespace went first
+	check(t, n.del(t, l, q)) // the namespace was deleted first
 	n.expectNothingLeft(t)
 
 	// Mistakes of the runtime and of the configuration.
@@ -87,7 +87,7 @@ func TestVerbs(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 	n.expectNothingLeft(t)
-	// An IPAM plugin that takes an address and then fails.
+	// An IPAM plugin that allocates an address and then fails.
 	check(t, os.WriteFile(filepath.Join(n.bin, "failing-ipam"), []byte("#!/bin/sh\nout=$("+filepath.Join(n.bin, "host-local")+") || exit 1\n[ $CNI_COMMAND != ADD ] || exit 1\necho \"$out\"\n"), 0o700))
 	failing := n.plugin()
 	failing["ipam"].(map[string]any)["type"] = "failing-ipam"
@@ -100,7 +100,7 @@ func TestVerbs(t *testing.T) {
 	_, err = n.add(t, n.list(without), n.newPod(t))
 	expectCode(t, "ADD without ipam", err, types.ErrInvalidNetworkConfig)
 	named := n.newPod(t)
-	named.rt.IfName = "eth%d" // of which the kernel makes eth0
+	named.rt.IfName = "eth%d" // the kernel would make eth0 of it
 	_, err = n.add(t, l, named)
 	expectCode(t, "ADD of eth%d", err, types.ErrInvalidEnvironmentVariables)
 	n.expectNothingLeft(t)
@@ -111,8 +111,8 @@ func TestVerbs(t *testing.T) {
 	n.expectNothingLeft(t)
 }
 
-// TestRepeatedAdd: an ADD of what is attached already is refused, and changes nothing of it: the
-// pod keeps its interface and its address, which no other pod is given.
+// TestRepeatedAdd: a repeated ADD is refused and changes nothing. The pod keeps its interface and
+// its address, and no other pod gets that address.
 func TestRepeatedAdd(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
@@ -120,13 +120,13 @@ func TestRepeatedAdd(t *testing.T) {
 	_, err := n.add(t, l, p)
 	check(t, err)
 	first := p.ip
-	for range 2 { // the second one finds what the first has left
+	for range 2 { // the second time it finds what the first has left
 		_, err = n.add(t, l, p)
 		expectCode(t, "ADD of what is attached", err, agentapi.CodeExists)
 	}
 	records, err := filepath.Glob(filepath.Join(n.state(), "*.json"))
 	check(t, err)
-	for _, r := range records { // the interface says it, whatever the records do
+	for _, r := range records { // the interface itself shows it, whatever the records say
 		check(t, os.Rename(r, r+".lost"))
 	}
 	n.kill()
@@ -141,12 +141,12 @@ func TestRepeatedAdd(t *testing.T) {
 	q := n.mustAdd(t)
 	check(t, talk(t, q.space, p.space, netip.AddrPortFrom(first, 80)))
 	check(t, n.del(t, l, p))
-	_, err = n.add(t, l, p) // after DEL it may
+	_, err = n.add(t, l, p) // after DEL, ADD succeeds
 	check(t, err)
 }
 
-// TestConcurrentAdds: of several ADDs at once of one container and interface one wins, and keeps
-// what it was given; alongside a DEL either of them is the last.
+// TestConcurrentAdds: of several concurrent ADDs of one container and interface one wins, and keeps
+// its address. With a concurrent DEL, either of the two may come last.
 func TestConcurrentAdds(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
@@ -191,7 +191,7 @@ func TestConcurrentAdds(t *testing.T) {
 			added <- r
 		}()
 		check(t, n.del(t, l, p))
-		if r := <-added; r != nil { // it came after the DEL
+		if r := <-added; r != nil { // the ADD came after the DEL
 			hasLease(r)
 			check(t, n.del(t, l, p))
 		}
@@ -199,8 +199,8 @@ func TestConcurrentAdds(t *testing.T) {
 	n.expectNothingLeft(t)
 }
 
-// TestGCWithoutList: a GC that does not say what stays is refused, and removes nothing; one that
-// says it as the first printing of the specification had it is understood.
+// TestGCWithoutList: a GC without a list of valid attachments is refused, and removes nothing. A
+// list in the form of the specification's first printing is accepted.
 func TestGCWithoutList(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
@@ -231,14 +231,14 @@ func TestGCWithoutList(t *testing.T) {
 	n.expectNothingLeft(t)
 }
 
-// TestReserved: no container has an address that leads to the switch, whoever gave it.
+// TestReserved: no container gets an address that leads to the switch, whoever assigned it.
 func TestReserved(t *testing.T) {
 	a, err := agent.New(agent.Options{Dir: t.TempDir(), FirstPort: 1, LastPort: 1,
 		Reserved: []netip.Prefix{netip.MustParsePrefix("10.0.254.0/24"), netip.MustParsePrefix("10.0.255.0/24")}})
 	check(t, err)
 	at := agentapi.Attachment{Network: "pods", ContainerID: "c", IfName: "eth0"}
 	for address, code := range map[string]uint{"10.0.255.7/32": types.ErrInvalidNetworkConfig,
-		"10.0.253.7/32": types.ErrTryAgainLater} { // it is not ready
+		"10.0.253.7/32": types.ErrTryAgainLater} { // the address is valid, but the agent is not ready
 		addresses := []agentapi.Address{{Prefix: netip.MustParsePrefix(address)}}
 		_, err := a.Attach(&agentapi.Attach{Attachment: at, Namespace: "/nowhere", Addresses: addresses})
 		for what, err := range map[string]error{"ADD": err, "chained ADD": a.Chain(&agentapi.Chain{Attachment: at,
@@ -251,8 +251,8 @@ func TestReserved(t *testing.T) {
 	}
 }
 
-// TestVersions goes through the versions of the specification that runtimes in use have: containerd
-// 1.6 and 1.7 have 1.0.
+// TestVersions goes through the versions of the CNI specification that runtimes in use have:
+// containerd 1.6 and 1.7 use 1.0.
 func TestVersions(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
@@ -263,7 +263,7 @@ func TestVersions(t *testing.T) {
 		if len(result.IPs) != 1 || len(result.Interfaces) != 2 {
 			t.Errorf("%s: the result of ADD: %+v", version, result)
 		}
-		if version != "0.3.1" { // which has no CHECK
+		if version != "0.3.1" { // 0.3.1 has no CHECK
 			check(t, n.check(t, l, p))
 		}
 		check(t, n.del(t, l, p))
@@ -276,7 +276,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestNotReady asks an agent that has not looked at what is there.
+// TestNotReady sends requests to an agent that has not run Reconcile.
 func TestNotReady(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	listener, err := agent.Listen(n.socket())
@@ -295,19 +295,19 @@ func TestNotReady(t *testing.T) {
 	check(t, os.WriteFile(record, nil, 0o600))
 	expectCode(t, "DEL of what the agent has not looked at", n.del(t, l, p), types.ErrTryAgainLater)
 	check(t, os.Remove(record))
-	check(t, n.del(t, l, p)) // nothing can be left of it
+	check(t, n.del(t, l, p)) // nothing of it can exist
 	n.expectNothingLeft(t)
 }
 
-// TestDelWithoutAgent: DEL of a pod whose interface is on the node waits for the agent. After a
-// boot there is none, and DEL gives the address back and succeeds.
+// TestDelWithoutAgent: DEL of a pod with an interface on the node requires the agent. After a
+// reboot there is no interface, so DEL gives the address back and succeeds without an agent.
 func TestDelWithoutAgent(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
 	l, p := n.list(), n.mustAdd(t)
 	n.kill()
 	expectCode(t, "DEL without an agent", n.del(t, l, p), types.ErrTryAgainLater)
-	sh(t, "ip", "netns", "del", p.space) // a boot takes namespaces, interfaces and routes
+	sh(t, "ip", "netns", "del", p.space) // a reboot removes namespaces, interfaces and routes
 	gone := func() bool { return !strings.Contains(strings.Join(n.left(t), " "), "interface") }
 	poll.Until(t, 10*time.Second, "the interface has gone", gone)
 	for range 2 {
@@ -318,16 +318,16 @@ func TestDelWithoutAgent(t *testing.T) {
 			t.Errorf("left: %s", what)
 		}
 	}
-	n.start() // and forgets the record, which a boot takes, too
+	n.start() // it forgets the record, which a reboot removes, too
 	n.expectNothingLeft(t)
 }
 
-// TestStepFails has the kernel refuse a step in the middle.
+// TestStepFails makes the kernel refuse a step in the middle.
 func TestStepFails(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
 	conf := n.plugin()
-	// a gateway that is nowhere
+	// a gateway that does not exist
 	conf["ipam"].(map[string]any)["routes"] = []map[string]string{{"dst": "10.9.0.0/16", "gw": "172.16.0.1"}}
 	_, err := n.add(t, n.list(conf), n.newPod(t))
 	expectCode(t, "ADD", err, agentapi.CodeFailed)
@@ -337,25 +337,25 @@ func TestStepFails(t *testing.T) {
 	n.expectNothingLeft(t)
 }
 
-// cniAddAgain is ADD with a cache that does not know the first one.
+// cniAddAgain runs ADD with a cache that does not know the first ADD.
 func (n *node) cniAddAgain(t testing.TB, p *pod) (any, error) {
 	t.Helper()
 	other := *p
 	rt := *p.rt
-	// host-local has given this container an address, and says so itself otherwise
+	// otherwise host-local itself would refuse, because it has given this container an address
 	rt.ContainerID = p.rt.ContainerID + "-again"
 	other.rt = &rt
 	return n.add(t, n.list(), &other)
 }
 
-// TestCheck changes one thing after another behind the agent's back.
+// TestCheck makes one change after another without the agent's knowledge.
 func TestCheck(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
 	l := n.list()
 	for _, c := range []struct {
 		name   string
-		tamper func(p *pod, host string) []string // an ip command
+		tamper func(p *pod, host string) []string // the arguments of an ip command
 		says   string
 	}{
 		{"address", func(p *pod, _ string) []string {
@@ -415,7 +415,8 @@ func TestCheck(t *testing.T) {
 }
 
 // TestSecondInterface: a second interface of a container leaves the first one's routes as they are,
-// while both are there and after its DEL; when the first one goes its own routes are in use.
+// both while it exists and after its DEL. When the first interface goes, the second one's routes
+// come into use.
 func TestSecondInterface(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.second = netip.MustParsePrefix("fd00:244:0:1::/64")
@@ -456,8 +457,8 @@ func TestSecondInterface(t *testing.T) {
 	check(t, n.del(t, l, &second))
 }
 
-// TestIPv6Disabled: a container whose namespace has IPv6 switched off, as Docker's have, on a node
-// that switches it off on new interfaces, is given IPv6 addresses all the same.
+// TestIPv6Disabled: the agent assigns IPv6 addresses also to a container whose namespace has IPv6
+// disabled, as Docker's have, on a node that disables it on new interfaces.
 func TestIPv6Disabled(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.second = netip.MustParsePrefix("fd00:244:0:1::/64")
@@ -496,7 +497,7 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// TestCheckAfterTuning: a later plugin of the list may change the interface.
+// TestCheckAfterTuning: a later plugin of the list may change the interface, and CHECK accepts it.
 func TestCheckAfterTuning(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
@@ -510,7 +511,7 @@ func TestCheckAfterTuning(t *testing.T) {
 	check(t, n.del(t, l, p))
 }
 
-// TestGC has the runtime forget one container, and the agent lose the record of another.
+// TestGC makes the runtime forget one container, and the agent lose the record of another.
 func TestGC(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
@@ -525,21 +526,21 @@ func TestGC(t *testing.T) {
 		}
 	}
 	n.start()
-	check(t, talk(t, keep.space, lost.space, netip.AddrPortFrom(lost.ip, 80))) // what has no record is left alone
-	// Leases whose containers nobody knows: of two interfaces, and of host-local of before, which
-	// wrote no interface.
+	check(t, talk(t, keep.space, lost.space, netip.AddrPortFrom(lost.ip, 80))) // GC keeps an unrecorded interface
+	// Leases of unknown containers: of two interfaces, and one of an older host-local, which wrote
+	// no interface.
 	leases := filepath.Join(n.dir, "addresses", "pods")
 	for ip, text := range map[string]string{"10.244.1.201": "unknown\r\neth0", "10.244.1.202": keep.rt.ContainerID + "\r\nnet1",
 		"10.244.1.203": "old", "10.244.1.204": keep.rt.ContainerID} {
 		check(t, os.WriteFile(filepath.Join(leases, ip), []byte(text), 0o600))
 	}
-	// The cache is libcni's: without it, it does not send a DEL of its own.
+	// libcni's cache is deleted, because otherwise libcni sends a DEL of its own.
 	check(t, os.RemoveAll(filepath.Join(n.dir, "cache")))
 	check(t, n.run(t, func(ctx context.Context) error {
 		return n.cni.GCNetworkList(ctx, l, gcArgs(keep))
 	}))
 	left := strings.Join(n.left(t), "\n")
-	if old := filepath.Join(leases, "10.244.1.204"); strings.Contains(left, old) { // its container is valid
+	if old := filepath.Join(leases, "10.244.1.204"); strings.Contains(left, old) { // its container is still valid
 		check(t, os.Remove(old))
 	} else {
 		t.Errorf("a lease of a container that is there was released: %s", left)
@@ -556,7 +557,7 @@ func TestGC(t *testing.T) {
 	n.expectNothingLeft(t)
 }
 
-// TestSocket looks who can talk to the agent.
+// TestSocket checks which users can connect to the agent.
 func TestSocket(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
@@ -567,7 +568,7 @@ func TestSocket(t *testing.T) {
 			t.Errorf("%s has the permissions %o, not %o", path, i.Mode().Perm(), mode)
 		}
 	}
-	check(t, os.Chmod(filepath.Dir(n.socket()), 0o755)) // the socket's own must do, too
+	check(t, os.Chmod(filepath.Dir(n.socket()), 0o755)) // the socket's own mode must suffice, too
 	for p := n.dir; p != "/"; p = filepath.Dir(p) {
 		i, err := os.Stat(p)
 		check(t, err)
@@ -591,7 +592,7 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// TestSocketAsNobody is run by TestSocket as another user.
+// TestSocketAsNobody runs as another user; TestSocket starts it.
 func TestSocketAsNobody(t *testing.T) {
 	socket := os.Getenv("NETCRAQ_TEST_SOCKET")
 	if socket == "" {
@@ -608,7 +609,7 @@ func TestSocketAsNobody(t *testing.T) {
 	}
 }
 
-// TestPrivileges: the agent has the capabilities that it needs, and can get no others.
+// TestPrivileges: the agent has the capabilities that it needs, and can acquire no others.
 func TestPrivileges(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
@@ -640,8 +641,8 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// TestMissingPrivilege: an agent that lacks a capability says at once which, what for, and what to
-// do, and does not begin.
+// TestMissingPrivilege: an agent that lacks a capability fails at once. Its error names the
+// capability, its purpose and the remedy.
 func TestMissingPrivilege(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	for _, c := range privileges.Needed {
@@ -654,7 +655,7 @@ func TestMissingPrivilege(t *testing.T) {
 	}
 }
 
-// TestAttached: a folder has records once one is kept in it.
+// TestAttached: Attached reports a folder as soon as a record is stored in it.
 func TestAttached(t *testing.T) {
 	dir := t.TempDir()
 	if agent.Attached(dir) {
@@ -666,7 +667,7 @@ func TestAttached(t *testing.T) {
 	}
 }
 
-// TestRoutes: a route of IPAM's goes into its table, with its scope, and CHECK looks for it there.
+// TestRoutes: a route from IPAM goes into its table, with its scope, and CHECK searches it there.
 func TestRoutes(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
@@ -690,12 +691,12 @@ func TestRoutes(t *testing.T) {
 	check(t, n.del(t, l, p))
 }
 
-// TestLongContainerID: the specification sets no bound to a container's ID.
+// TestLongContainerID: the specification does not limit the length of a container's ID.
 func TestLongContainerID(t *testing.T) {
 	n := newNode(t, "10.244.1.0/24")
 	n.start()
 	l, p := n.list(), n.newPod(t)
-	p.rt.ContainerID = strings.Repeat("c", 244) // libcni makes a file name of it
+	p.rt.ContainerID = strings.Repeat("c", 244) // libcni makes a file name of it, which limits the length
 	_, err := n.add(t, l, p)
 	check(t, err)
 	check(t, n.check(t, l, p))

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// ErrNotThere is wrapped by errors when nobody listens on the socket.
+// ErrNotThere is wrapped by errors when no agent listens on the socket.
 var ErrNotThere = errors.New("the node agent (netcraq-agent) does not answer")
 
 // Client calls an agent.
@@ -52,13 +52,13 @@ func (c *Client) Chain(ctx context.Context, r *Chain) error {
 	return err
 }
 
-// Detach takes either away.
+// Detach removes an attachment, whether Attach or Chain made it.
 func (c *Client) Detach(ctx context.Context, a Attachment) error {
 	_, err := call[struct{}](ctx, c, "detach", a)
 	return err
 }
 
-// Check reports differences from the attachment as it was made.
+// Check reports differences between an attachment and the state in which it was made.
 func (c *Client) Check(ctx context.Context, r *Check) error {
 	_, err := call[struct{}](ctx, c, "check", r)
 	return err
@@ -83,8 +83,8 @@ func (c *Client) Attachments(ctx context.Context) ([]Record, error) {
 	return *r, nil
 }
 
-// call makes one request: POST with a body, GET without. The error is an *Error where the agent has
-// said one.
+// call makes one request: POST with a body, GET without. The error is an *Error if the agent
+// returned one.
 func call[T any](ctx context.Context, c *Client, what string, body any) (*T, error) {
 	method, content := http.MethodGet, io.Reader(nil)
 	if body != nil {

@@ -9,9 +9,10 @@
 //	GET  /v1/status   -                 can the agent attach containers?                      Status
 //	GET  /v1/attachments  -             what is attached now, for people and controllers      []Record
 //
-// A failure is an HTTP status of 400 or more with an [Error], whose code is one of the CNI
-// specification's (1.1, section "Error") or of this package. The version is in the path: an agent
-// that does not know it answers 404, and Client says which of the two is too old.
+// A failure is an HTTP status of 400 or more with an [Error]. Its code is one of the CNI
+// specification's (1.1, section "Error") or of this package. The version is in the path. An agent
+// that does not know the version answers 404, and Client reports which of the two programs is too
+// old.
 package agentapi
 
 import (
@@ -22,7 +23,7 @@ import (
 	"strings"
 )
 
-// Version is the protocol's. Within a version fields are only added.
+// Version is the protocol's version. A version only ever gains fields.
 const Version = 1
 
 // DefaultSocket is the path of the agent's socket.
@@ -41,7 +42,7 @@ const (
 	CodeLimited              = 51 // ... and existing attachments may lack connectivity
 	CodeFailed               = 100
 	CodeExists               = 101 // the container has the interface already
-	CodeNotAsItWas           = 102 // what CHECK finds
+	CodeNotAsItWas           = 102 // CHECK found a difference
 	CodeWrongProtocolVersion = 103
 )
 
@@ -84,14 +85,14 @@ func (a Attachment) HostName() string {
 }
 
 // Address is one address of the interface, with the network's prefix length, and the network's
-// gateway. Without a gateway the agent takes one of its own.
+// gateway. Without a gateway the agent uses a gateway address of its own.
 type Address struct {
 	Prefix  netip.Prefix `json:"prefix"`
 	Gateway netip.Addr   `json:"gateway,omitzero"`
 }
 
-// Route is a route of the container. Without a gateway it goes by that of the first address of its
-// family, unless its scope is the link or the host.
+// Route is a route of the container. Without a gateway it uses the gateway of the first address of
+// its family, unless its scope is link or host.
 type Route struct {
 	Destination netip.Prefix `json:"destination"`
 	Gateway     netip.Addr   `json:"gateway,omitzero"`
@@ -120,8 +121,9 @@ type Attach struct {
 	Routes    []Route   `json:"routes,omitempty"`
 }
 
-// Chain asks for the switch's port at an interface that the plugin before in the list has made. The
-// agent finds the node's end of it by itself: no name is taken from a result.
+// Chain requests a port of the switch at an interface that the previous plugin in the list made.
+// The agent finds the node's end of the interface itself, and uses no name from the previous
+// result.
 type Chain struct {
 	Attachment
 	Pod       Pod       `json:"pod,omitzero"`
@@ -129,7 +131,7 @@ type Chain struct {
 	Addresses []Address `json:"addresses"` // addresses that the interface must have
 }
 
-// Interface is one end of the pair.
+// Interface is one end of the interface pair.
 type Interface struct {
 	Name string `json:"name"`
 	MAC  string `json:"mac"`
@@ -144,7 +146,7 @@ type Attached struct {
 }
 
 // Check checks that an attachment is as it was made. The container must have what ADD's CNI result
-// says, which a later plugin of the chain may have changed.
+// says, because a later plugin of the list may have changed it.
 type Check struct {
 	Attachment
 	Namespace string    `json:"namespace"`
@@ -180,15 +182,16 @@ const (
 // Record is the agent's record of an attachment, on disk and in answers.
 type Record struct {
 	Attachment
-	// Chained: the interfaces are another plugin's. The agent has put a port and an ingress filter
-	// there, and removes nothing else.
+	// Chained is set if another plugin made the interfaces. The agent put only a port and the
+	// filters there, and removes only these.
 	Chained bool `json:"chained,omitempty"`
-	// Index of the node's interface, if it is another plugin's: names may be reused.
+	// Index is the index of the node's interface if another plugin made it, because names may be
+	// reused.
 	Index     int       `json:"index,omitempty"`
 	Pod       Pod       `json:"pod,omitzero"`
 	State     string    `json:"state"`
 	Namespace string    `json:"namespace"`
-	Port      uint32    `json:"port"` // of the switch
+	Port      uint32    `json:"port"` // the switch's port
 	Host      Interface `json:"host"`
 	Container Interface `json:"container"`
 	Addresses []Address `json:"addresses"`

@@ -14,9 +14,9 @@ import (
 	"github.com/netcraq/netcraq/internal/atomicfile"
 )
 
-// Behind another plugin, the list is in that plugin's file, which it may write again at any time.
-// An entry is inserted into its text and removed from it again: everything else stays byte for
-// byte, whatever its form, and nothing has to be remembered.
+// In chained mode the list is in another plugin's file, which that plugin may rewrite at any time.
+// The agent inserts an entry into the file's text and removes it again. Everything else stays byte
+// for byte, whatever its form, so the agent need not remember the original.
 //
 //	{"cniVersion": "1.0.0", "name": "cbr0", "plugins": [
 //	    {"type": "flannel", ...},
@@ -24,22 +24,22 @@ import (
 //	    {"type":"netcraq-cni","chained":true,"socket":"/run/..."}       <- and ends here
 //	]}
 //
-// A file with one plugin (.conf) knows no chains and is left alone: a list of ours that sorts
-// before it holds a copy, and is written again when it changes.
+// A file with one plugin (.conf) has no list to insert into and is left alone. Instead the agent
+// writes a list that sorts before it and holds a copy, and rewrites the list when the file changes.
 
-// ChainedFile is the name of that list.
+// ChainedFile is the name of the list that holds the copy.
 const ChainedFile = "00-netcraq-chained.conflist"
 
-// pluginType is how an entry of ours is known.
+// pluginType identifies the agent's entries.
 const pluginType = "netcraq-cni"
 
 // ErrNoList is returned by Chained.Apply if no other plugin has a configuration yet.
 var ErrNoList = errors.New("no other plugin has a configuration there yet")
 
-// Chained configures an entry behind another plugin.
+// Chained configures an entry after another plugin's.
 type Chained struct {
 	Dir    string // the folder in which the container runtime looks for its network's configuration
-	Socket string // the agent's
+	Socket string // the agent's socket
 }
 
 func (c Chained) entry() []byte {
@@ -54,9 +54,9 @@ func (c Chained) entry() []byte {
 	return b
 }
 
-// Apply puts the entry after the plugins of the file that a runtime takes, which is the first in
-// the order of names, and out of all others. It can be called at any time, and changes nothing
-// where all is as it should be. file is the one that the entry is in.
+// Apply puts the entry after the plugins of the file that a runtime uses, which is the first in the
+// order of names, and removes it from all other files. It may be called at any time, and changes
+// nothing if the files are already right. file is the one that has the entry.
 func (c Chained) Apply() (file string, changed bool, err error) {
 	files, err := others(c.Dir)
 	if err != nil {
@@ -85,20 +85,20 @@ func (c Chained) Apply() (file string, changed bool, err error) {
 	return file, changed || also, err
 }
 
-// Unchain takes the entry out of all files, which are as they were without it then.
+// Unchain removes the entry from all files, which are then as they were without it.
 func Unchain(dir string) error {
 	_, err := unchain(dir, "")
 	return err
 }
 
-// UnchainOthers is Unchain for an agent that is the pods' network: its own list stays.
+// UnchainOthers is Unchain for an agent that makes the pods' network itself: its own list stays.
 func UnchainOthers(dir string) error {
 	_, err := unchain(dir, File)
 	return err
 }
 
-// unchain is Unchain except for one file. The list of an agent that was the pods' network goes as
-// well, since it would be the first.
+// unchain is Unchain, except that it skips one file. Otherwise it also removes the list of an agent
+// that made the pods' network, because that list would be the first.
 func unchain(dir, but string) (changed bool, err error) {
 	files, err := others(dir)
 	if err != nil {
@@ -112,7 +112,7 @@ func unchain(dir, but string) (changed bool, err error) {
 		did, err := edit(filepath.Join(dir, f), func(text []byte) ([]byte, error) {
 			out, err := remove(text)
 			if err != nil && !bytes.Contains(text, []byte(pluginType)) {
-				return text, nil // broken, and not by us
+				return text, nil // another program broke it
 			}
 			return out, err
 		})
@@ -135,7 +135,7 @@ func unchain(dir, but string) (changed bool, err error) {
 	return changed, errors.Join(errs...)
 }
 
-// others are the files of a folder that a runtime would look at, except for ours, in its order.
+// others are the files of a folder that a runtime reads, except for ours, in the runtime's order.
 func others(dir string) (out []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -151,7 +151,7 @@ func others(dir string) (out []string, err error) {
 }
 
 // edit replaces a file by the result of change, atomically, with its owner and permissions. If
-// somebody else has written it meanwhile, it does nothing and returns an error.
+// another program has written the file meanwhile, edit does nothing and returns an error.
 func edit(path string, change func([]byte) ([]byte, error)) (changed bool, err error) {
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return false, err
@@ -173,8 +173,8 @@ func edit(path string, change func([]byte) ([]byte, error)) (changed bool, err e
 	})
 }
 
-// replaceAs replaces a file by text, with the owner and the permissions of another, when still says
-// that it may.
+// replaceAs replaces a file by text, with the owner and the permissions of the file like. It calls
+// still just before, and gives up if still fails.
 func replaceAs(path, like string, text []byte, still func() error) error {
 	info, err := os.Stat(like)
 	if err != nil {
@@ -189,8 +189,8 @@ func replaceAs(path, like string, text []byte, still func() error) error {
 	})
 }
 
-// copy writes a list with the one plugin of a file and the entry after it. What others have put
-// into that list, such as a service mesh, stays there.
+// copy writes a list with a file's one plugin and the entry after it. Entries that other programs
+// have put into that list, such as a service mesh's, stay there.
 func (c Chained) copy(source string, text []byte, to string) (changed bool, err error) {
 	if filepath.Base(source) < filepath.Base(to) {
 		return false, fmt.Errorf("it is one plugin's and sorts before %s, so a runtime would take it: give it a later name, or make it a list (.conflist)", ChainedFile)
@@ -215,7 +215,7 @@ func (c Chained) copy(source string, text []byte, to string) (changed bool, err 
 	}
 	plugins := [][]byte{bytes.TrimSpace(text)}
 	if there, err := elements(old); err == nil && slices.ContainsFunc(there, element.ours) {
-		for _, e := range there[1:] { // the first is the file's plugin
+		for _, e := range there[1:] { // the first is the plugin copied from the file
 			if !e.ours() {
 				plugins = append(plugins, e.text)
 			}
@@ -231,7 +231,7 @@ func (c Chained) copy(source string, text []byte, to string) (changed bool, err 
 	return true, replaceAs(to, source, list, func() error { return nil })
 }
 
-// knowsChains says whether a version of the specification has results that are passed on.
+// knowsChains returns an error for a version of the specification without chained results.
 func knowsChains(version string) error {
 	if version == "" || strings.HasPrefix(version, "0.1.") || strings.HasPrefix(version, "0.2.") {
 		return fmt.Errorf("its cniVersion %q is older than 0.3.0, which knows no chains of plugins", version)
@@ -239,9 +239,9 @@ func knowsChains(version string) error {
 	return nil
 }
 
-// element is a plugin in the text of a list.
+// element is a plugin's position in the text of a list.
 type element struct {
-	from, to int // its bytes
+	from, to int // its bytes are text[from:to]
 	kind     string
 	text     []byte
 }
@@ -309,7 +309,7 @@ func elements(text []byte) (out []element, err error) {
 	return out, nil
 }
 
-// add is a list with an entry after its plugins: once, and as it is.
+// add returns a list with the entry once, after its other plugins.
 func add(text, entry []byte) ([]byte, error) {
 	plugins, err := elements(text)
 	if err != nil {
@@ -342,7 +342,7 @@ func add(text, entry []byte) ([]byte, error) {
 	return slices.Concat(text[:last.to], []byte(","+indent), entry, text[last.to:]), nil
 }
 
-// remove is a list without our entries: each is cut with the comma before it.
+// remove returns a list without our entries. It cuts each with the comma before it.
 func remove(text []byte) ([]byte, error) {
 	for {
 		plugins, err := elements(text)
@@ -357,7 +357,7 @@ func remove(text []byte) ([]byte, error) {
 			text = slices.Concat(text[:plugins[i-1].to], text[plugins[i].to:])
 		case len(plugins) == 1:
 			return nil, errors.New("there is no other plugin in it")
-		default: // somebody else has put it first
+		default: // another program has put ours first
 			text = slices.Concat(text[:plugins[0].from], text[plugins[1].from:])
 		}
 	}

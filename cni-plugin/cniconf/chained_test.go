@@ -20,7 +20,7 @@ import (
 
 var behind = Chained{Socket: "/run/netcraq/agent.sock"}
 
-// lists are what other plugins write, in their forms.
+// lists are plugin lists as other plugins write them.
 var lists = map[string]string{
 	"flannel": `{
   "name": "cbr0",
@@ -59,8 +59,8 @@ var lists = map[string]string{
 	"no line's space": "{\"cniVersion\":\"0.4.0\",\"name\":\"b\",\"plugins\":[\n{\"type\":\"a\"}\n,{\"type\":\"b\"}\n]}",
 }
 
-// TestAddAndRemove: an entry is put in once and after all others, and taken out byte for byte; the
-// runtime's library takes the list.
+// TestAddAndRemove: an entry is inserted once, after all others, and its removal restores the text
+// byte for byte. The runtime's library accepts the list.
 func TestAddAndRemove(t *testing.T) {
 	for name, text := range lists {
 		with, err := add([]byte(text), behind.entry())
@@ -90,7 +90,7 @@ func TestAddAndRemove(t *testing.T) {
 			}
 		}
 	}
-	// Wherever somebody has put it, and however often.
+	// Wherever another program has put the entry, and however often.
 	entry := string(behind.entry())
 	for _, plugins := range []string{entry + `,{"type":"a"}`, `{"type":"a"},` + entry + `, {"type":"b"}`, entry + `,` + entry + `,{"type":"a"},` + entry,
 		`{"type":"a"}, {"type":"netcraq-cni","chained":true,"x":1},{"type":"b"} ,` + entry} {
@@ -156,8 +156,8 @@ func get(t *testing.T, dir, name string) string {
 	return string(b)
 }
 
-// TestChain: the entry is in the file that a runtime takes, and in no other, whatever comes and
-// goes; Unchain leaves all as it was.
+// TestChain: the entry is in the file that a runtime uses, and in no other, whichever files come
+// and go. Unchain restores all files.
 func TestChain(t *testing.T) {
 	c := behind
 	c.Dir = filepath.Join(t.TempDir(), "net.d")
@@ -183,12 +183,12 @@ func TestChain(t *testing.T) {
 	put(t, c.Dir, "87-podman.conflist", lists["one line"])
 	apply("87-podman.conflist", true)
 	apply("87-podman.conflist", false)
-	put(t, c.Dir, "10-flannel.conflist", lists["flannel"]) // which a runtime takes from now on
+	put(t, c.Dir, "10-flannel.conflist", lists["flannel"]) // a runtime uses this file from here on
 	apply("10-flannel.conflist", true)
 	if get(t, c.Dir, "87-podman.conflist") != lists["one line"] {
 		t.Error("the list that no runtime takes is not as it was")
 	}
-	put(t, c.Dir, "10-flannel.conflist", lists["cilium"]) // written again
+	put(t, c.Dir, "10-flannel.conflist", lists["cilium"]) // flannel rewrites it
 	apply("10-flannel.conflist", true)
 	if info, err := os.Stat(filepath.Join(c.Dir, "10-flannel.conflist")); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("the file's permissions: %v, %v", info, err)
@@ -230,7 +230,7 @@ func TestChain(t *testing.T) {
 	check(t, Unchain(filepath.Join(c.Dir, "nowhere")))
 }
 
-// TestChainThroughLink: the file may be a link to where the other plugin keeps it.
+// TestChainThroughLink: the file may be a symbolic link to the other plugin's own file.
 func TestChainThroughLink(t *testing.T) {
 	c := behind
 	c.Dir = t.TempDir()
@@ -248,8 +248,8 @@ func TestChainThroughLink(t *testing.T) {
 	}
 }
 
-// TestKeep: another plugin that comes late and writes its file again and again; one that fights is
-// named, and left alone for a while.
+// TestKeep: the other plugin comes late and rewrites its file again and again. A plugin that keeps
+// undoing the change is named in the log, and left alone for a while.
 func TestKeep(t *testing.T) {
 	c := behind
 	c.Dir = filepath.Join(t.TempDir(), "net.d")

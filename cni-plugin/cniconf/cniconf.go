@@ -1,6 +1,6 @@
-// Package cniconf installs NetCRAQ where a container runtime looks for its network: the plugins'
-// binaries into one folder (/opt/cni/bin), and a list of plugins into another (/etc/cni/net.d). The
-// list comes last, because with it a runtime assumes that the node's network works.
+// Package cniconf installs NetCRAQ where a container runtime expects its network: the plugins'
+// binaries in one folder (/opt/cni/bin), and a list of plugins in another (/etc/cni/net.d). It
+// writes the list last, because a runtime that finds a list assumes that the node's network works.
 package cniconf
 
 import (
@@ -18,23 +18,23 @@ import (
 	"github.com/netcraq/netcraq/internal/atomicfile"
 )
 
-// File is the list's name. Runtimes take the first in the order of names.
+// File is the list's name. Runtimes use the first file in the order of names.
 const File = "10-netcraq.conflist"
 
-// Network is the name of the network, which is in the attachments' records and in host-local's.
+// Network is the network's name in the attachments' records and in host-local's leases.
 const Network = "netcraq"
 
 // Config is the content of the list.
 type Config struct {
-	// of the CNI specification: 1.1.0, or 1.0.0 for runtimes that do not know it (containerd before
-	// 2.0)
+	// version of the CNI specification: 1.1.0, or 1.0.0 for runtimes that do not know 1.1.0
+	// (containerd before 2.0)
 	Version string
-	Subnets []netip.Prefix // of the node's pods
-	Socket  string         // the agent's
-	MTU     int            // bytes; 0: the agent's
+	Subnets []netip.Prefix // prefixes of the node's pods
+	Socket  string         // the agent's socket
+	MTU     int            // bytes; 0: the agent's default
 }
 
-// plugins are the list's, by their types, in their order.
+// plugins returns the list's plugins in their order: their types and their entries.
 func (c Config) plugins() (types []string, entries []any, err error) {
 	if len(c.Subnets) == 0 {
 		return nil, nil, errors.New("the plugins' configuration: the node has no prefix for pods")
@@ -59,9 +59,9 @@ func (c Config) plugins() (types []string, entries []any, err error) {
 		object{"type": "bandwidth", "capabilities": object{"bandwidth": true}}}, nil
 }
 
-// list is the file's content. Entries that others have put into the old content, such as a service
-// mesh's plugin, stay where they were among this one's. The first entry is netcraq-cni's, because
-// it makes the interface.
+// list is the file's new content. Entries that other programs have put into the old content, such
+// as a service mesh's plugin, keep their places among ours. The first entry is netcraq-cni's,
+// because netcraq-cni makes the interface.
 func (c Config) list(old []byte) ([]byte, error) {
 	types, own, err := c.plugins()
 	if err != nil {
@@ -69,7 +69,7 @@ func (c Config) list(old []byte) ([]byte, error) {
 	}
 	list, next := own[:1:1], 1
 	there, err := elements(old)
-	if err != nil || !slices.ContainsFunc(there, element.ours) { // it is broken, or not this network's
+	if err != nil || !slices.ContainsFunc(there, element.ours) { // the old text is broken, or not this network's list
 		there = nil
 	}
 	for _, e := range there {
@@ -88,8 +88,8 @@ func (c Config) list(old []byte) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// Write writes the list into a folder, which it creates. It keeps other plugins' entries, and the
-// whole text if that is equivalent. changed says whether it wrote.
+// Write writes the list into a folder, which it creates. It keeps other plugins' entries. It leaves
+// the file alone if the content is equivalent. changed reports whether it wrote.
 func (c Config) Write(dir string) (changed bool, err error) {
 	path := filepath.Join(dir, File)
 	old, err := os.ReadFile(path)
@@ -113,7 +113,7 @@ func (c Config) Write(dir string) (changed bool, err error) {
 	return true, nil
 }
 
-// sameJSON says whether two texts are the same JSON, however they are written.
+// sameJSON reports whether two texts are the same JSON value, whatever their formatting.
 func sameJSON(x, y []byte) bool {
 	var a, b any
 	return json.Unmarshal(x, &a) == nil && json.Unmarshal(y, &b) == nil && reflect.DeepEqual(a, b)
@@ -127,17 +127,17 @@ func Remove(dir string) error {
 	return nil
 }
 
-// Plugins are the binaries of plugins that a container runtime is to find.
+// Plugins are the plugin binaries to install for a container runtime.
 type Plugins struct {
-	From string // the folder that has them; "": none are installed
-	To   string // the folder in which the runtime looks
-	// Own is the plugin that is installed whenever it differs from the one in From. Another plugin
-	// that somebody else may have put there is left, because they know their version best.
+	From string // folder with the binaries; "": install none
+	To   string // folder where the runtime expects them
+	// Own is the plugin that is replaced whenever it differs from the one in From. Install leaves
+	// other existing plugins alone, because whoever installed them chose their version.
 	Own     string
-	OnlyOwn bool // the others are not this project's business
+	OnlyOwn bool // do not install the other plugins
 }
 
-// Install copies plugins. One that runs keeps its old file until it ends.
+// Install copies the plugins. A running plugin keeps its old file until it ends.
 func (p Plugins) Install() (changed bool, err error) {
 	if p.From == "" {
 		return false, nil
@@ -182,7 +182,7 @@ func (p Plugins) install(name string) (changed bool, err error) {
 
 const pluginMode = 0o755
 
-// folders are those to watch, with that of the list if there is one.
+// folders are the folders to watch: To, and the list's folder if there is one.
 func (p Plugins) folders(dir string) (out []string) {
 	if dir != "" {
 		out = append(out, dir)

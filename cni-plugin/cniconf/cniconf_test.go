@@ -18,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
-// TestWrite: a runtime's own library reads the list, and a second writing of the same changes
+// TestWrite: a runtime's own library reads the list, and writing the same list again changes
 // nothing.
 func TestWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "net.d")
@@ -59,7 +59,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestInstall: its own plugins are replaced while they run; another's are left.
+// TestInstall replaces its own plugins while they run, and leaves those of other projects.
 func TestInstall(t *testing.T) {
 	from, to := t.TempDir(), filepath.Join(t.TempDir(), "bin")
 	write := func(dir, name, text string) {
@@ -134,8 +134,8 @@ func typesOf(t *testing.T, path string) string {
 	return strings.Join(types, " ")
 }
 
-// TestForeignEntries: what a service mesh has put into a list that the agent writes as a whole
-// stays there, in its order, when the agent writes the list again.
+// TestForeignEntries: entries that a service mesh has put into the agent's own list stay there, in
+// their order, when the agent rewrites the list.
 func TestForeignEntries(t *testing.T) {
 	dir := t.TempDir()
 	c := Config{Version: "1.0.0", Subnets: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}, Socket: "/run/a.sock"}
@@ -171,7 +171,7 @@ func TestForeignEntries(t *testing.T) {
 	}
 	with(`{"type":"netcraq-cni"},{"type":"tuning"},{"type":"bandwidth"},` + mesh + `,{"type":"bandwidth"}`)
 	write(true, "netcraq-cni tuning portmap bandwidth istio-cni")
-	with(mesh + `,{"type":"netcraq-cni"}`) // ours makes the interface, so it comes first
+	with(mesh + `,{"type":"netcraq-cni"}`) // ours makes the interface, so it must come first
 	write(true, "netcraq-cni istio-cni portmap bandwidth")
 	for name, text := range map[string]string{"half": `{"cniVersion":"1.0.0","name":"netcraq","plugins":[`,
 		"another network's": `{"cniVersion":"1.0.0","name":"x","plugins":[{"type":"bridge"}]}`} {
@@ -180,7 +180,7 @@ func TestForeignEntries(t *testing.T) {
 		write(true, "netcraq-cni portmap bandwidth")
 	}
 
-	// The other list that is ours as a whole: the copy of a file with one plugin.
+	// The agent's other own list: the copy of a file with one plugin.
 	put(t, dir, "20-kube.conf", `{"cniVersion": "0.3.1", "name": "k", "type": "bridge"}`)
 	chained := Chained{Dir: dir, Socket: "/run/a.sock"}
 	file, _, err := chained.Apply()
@@ -197,8 +197,8 @@ func TestForeignEntries(t *testing.T) {
 	}
 }
 
-// TestKeepOwn: an agent that is the pods' network writes its list and its plugins again when they
-// go, and makes a folder again that was removed.
+// TestKeepOwn: an agent that makes the pods' network rewrites its list and its plugins when they
+// disappear, and makes a removed folder again.
 func TestKeepOwn(t *testing.T) {
 	from, to, dir := t.TempDir(), filepath.Join(t.TempDir(), "bin"), filepath.Join(t.TempDir(), "net.d")
 	put(t, from, "netcraq-cni", "plugin")
@@ -221,15 +221,15 @@ func TestKeepOwn(t *testing.T) {
 		check(t, os.Remove(path))
 		poll.Until(t, 10*time.Second, path+" is there again", there, said.String)
 	}
-	// It may write a plugin again while the others are being removed.
+	// Keep may write a plugin again while RemoveAll removes the others.
 	poll.Nil(t, 10*time.Second, "the folder is removed", func() error { return os.RemoveAll(to) }, said.String)
 	poll.Until(t, 10*time.Second, "the folder is made again", func() bool {
 		return get(t, to, "netcraq-cni") != ""
 	}, said.String)
 }
 
-// TestFolderGone: Keep ends where the path leads to a folder that was removed, as a container's
-// mount does, because nothing can be written there any more.
+// TestFolderGone: Keep ends if its folder was removed and the path still leads to the removed
+// folder, as a container's mount does, because nothing can be written there any more.
 func TestFolderGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "net.d")
 	check(t, os.Mkdir(dir, 0o755))
@@ -253,7 +253,7 @@ func TestFolderGone(t *testing.T) {
 	}
 }
 
-// TestKeepHalf: a list that a mesh writes in place is not replaced while it is half written.
+// TestKeepHalf: Keep does not replace a list that a mesh has only half written, in place.
 func TestKeepHalf(t *testing.T) {
 	dir := t.TempDir()
 	c := Config{Version: "1.0.0", Subnets: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}, Socket: "/run/a.sock"}

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// settle is how long the folders must be quiet before they are read: files that are written in
-	// place are complete then.
+	// settle is the time without a change after which the folders are read: files that are written
+	// in place are complete then.
 	settle = 200 * time.Millisecond
-	// lookAgain is the time between two looks if nothing is heard of.
+	// lookAgain is the interval between checks if no change is reported.
 	lookAgain = time.Minute
-	// fightPause is how long the folders are left to somebody who undoes the changes again and
-	// again.
+	// fightPause is the time for which keeper leaves the folders to a program that keeps undoing
+	// its changes.
 	fightPause = time.Minute
 	fightAfter = 5 // changes within fightPause
 )
@@ -33,15 +33,15 @@ var ErrFolderGone = errors.New("the folder was removed from the node: this proce
 // keeper repeats its work whenever something changes in its folders.
 type keeper struct {
 	folders []string
-	// work makes the folders as they should be; file is what a change is logged with.
+	// work makes the folders right. The log of a change names file.
 	work   func() (file string, changed bool, err error)
 	done   string             // logged after a change
-	failed func(error) string // what an error of work means, for the log
-	fight  string             // logged if somebody undoes the work again and again
+	failed func(error) string // the log message for an error of work
+	fight  string             // logged if another program keeps undoing the work
 }
 
-// Keep has Apply's work stay as it is until ctx ends, and the plugins installed: the other plugin
-// may come later, and may write its file again.
+// Keep repeats Apply and installs the plugins, whenever a file changes, until ctx ends: the other
+// plugin may come later, and may rewrite its file.
 func (c Chained) Keep(ctx context.Context, plugins Plugins, log *slog.Logger) error {
 	return keeper{folders: plugins.folders(c.Dir), done: "netcraq-cni is behind the plugins of the container runtime's network",
 		work: func() (string, bool, error) {
@@ -59,14 +59,14 @@ func (c Chained) Keep(ctx context.Context, plugins Plugins, log *slog.Logger) er
 			"have it leave the folder to others (Cilium: cni.exclusive=false)"}.run(ctx, log)
 }
 
-// Keep writes the list again whenever somebody removes or changes it, and installs the plugins
-// again, until ctx ends. Without a folder for the list it keeps only the plugins.
+// Keep rewrites the list whenever another program removes or changes it, and installs the plugins
+// again, until ctx ends. Without a folder for the list it maintains only the plugins.
 func (c Config) Keep(ctx context.Context, dir string, plugins Plugins, log *slog.Logger) error {
 	return keeper{folders: plugins.folders(dir), done: "the container runtime's network is this one",
 		work: func() (file string, changed bool, err error) {
 			installed, installErr := plugins.Install()
 			if file = File; dir != "" && beingWritten(filepath.Join(dir, file)) {
-				err = errBeingWritten // its end is an event
+				err = errBeingWritten // the end of the writing is another event
 			} else if dir != "" {
 				changed, err = c.Write(dir)
 			}
@@ -79,7 +79,8 @@ func (c Config) Keep(ctx context.Context, dir string, plugins Plugins, log *slog
 
 var errBeingWritten = errors.New("somebody else is writing it")
 
-// beingWritten says whether a file may become whole: it is not JSON, and was changed a moment ago.
+// beingWritten reports whether a file may be half written: it is not valid JSON, and was changed a
+// moment ago.
 func beingWritten(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil || time.Since(info.ModTime()) > settle {
@@ -89,7 +90,8 @@ func beingWritten(path string) bool {
 	return err == nil && !json.Valid(text)
 }
 
-// run returns an error when the folders cannot be watched, or when one has gone.
+// run works until ctx ends. It returns an error if the folders cannot be watched, or if one has
+// gone.
 func (k keeper) run(ctx context.Context, log *slog.Logger) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -114,7 +116,7 @@ func (k keeper) run(ctx context.Context, log *slog.Logger) error {
 		case <-time.After(time.Until(next)):
 		}
 		next = time.Now().Add(lookAgain)
-		for _, dir := range k.folders { // again, because one that was removed is watched no more
+		for _, dir := range k.folders { // every time, because the watch of a removed folder ends
 			if err := watch(w, dir); err != nil {
 				return fmt.Errorf("watching %s: %w", dir, err)
 			}
@@ -145,7 +147,7 @@ func (k keeper) run(ctx context.Context, log *slog.Logger) error {
 	}
 }
 
-// watch makes a folder unless it is there, and watches it.
+// watch makes a folder if it does not exist, and watches it.
 func watch(w *fsnotify.Watcher, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

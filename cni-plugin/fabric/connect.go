@@ -9,10 +9,10 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Connect makes the routes from this node to the chains' service addresses and to the switches
-// themselves, by the interface that leads to its switch. Correct routes stay. Only the node's own
-// processes of root use them: a pod would reach the switches under the node's address, and with its
-// rights, so the node forwards no NetCRAQ packet.
+// Connect makes the routes from this node to the chains' service addresses and to the switches,
+// through the interface that leads to the node's switch. Correct routes stay. Only root's processes
+// on the node use them. The node forwards no NetCRAQ packets of pods, because a pod would reach the
+// switches under the node's address and with its rights.
 func (f *Fabric) Connect(h *topology.Host, services []netip.Prefix) error {
 	l, err := interfaceOf(h)
 	if err != nil {

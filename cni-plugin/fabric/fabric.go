@@ -1,14 +1,14 @@
 // Package fabric is for clusters whose switches are not on the nodes: top-of-rack switches that run
-// the P4 program themselves and speak P4Runtime. A file, the same on all nodes, names them, the
-// links between them, and the port that each node is at:
+// the P4 program themselves and speak P4Runtime. A file, the same on all nodes, lists the switches,
+// the links between them, and each node's port:
 //
 //	agent, gateway ──▶ the node's interface ──▶ switch (a host port)
 //	pod ──╳ the node's stack
 //
 // To the switches a node is one host. Its pods would share its address and its rights, so the node
-// carries no NetCRAQ packet of theirs ([Fabric.Connect], and the filters at their interfaces). The
-// switch treats the port as one of a host, so the program believes no acknowledgement or reply that
-// comes from there.
+// carries none of their NetCRAQ packets ([Fabric.Connect], and the filters at their interfaces).
+// The switch treats the port as a host's, so the program accepts no acknowledgement or reply from
+// it.
 package fabric
 
 import (
@@ -27,9 +27,9 @@ type Fabric struct {
 	top  *topology.Topology
 }
 
-// Read reads and checks a file. It has the form of a controller's topology
-// (controlplane/topology/example.yaml) without the parts that a cluster decides otherwise: the
-// program, chains and sessions. Its hosts are nodes, by their names.
+// Read reads and checks a file. The file has the form of a controller's topology
+// (controlplane/topology/example.yaml), without the parts that the cluster decides: the program,
+// chains and sessions. Its hosts are nodes, by their names.
 func Read(path string) (*Fabric, error) {
 	spec, err := topology.ReadSpec(path)
 	if err != nil {
@@ -43,7 +43,7 @@ func Read(path string) (*Fabric, error) {
 		return nil, fmt.Errorf("%s: chains: leave them out: chains are NetcraqChains", path)
 	}
 	checked := spec
-	checked.Program = topology.ProgramSpec{JSON: "-", P4Info: "-"} // what it is going to have
+	checked.Program = topology.ProgramSpec{JSON: "-", P4Info: "-"} // a placeholder: the cluster sets the program later
 	top, err := topology.New(checked, path)
 	if err != nil {
 		return nil, err
@@ -54,12 +54,13 @@ func Read(path string) (*Fabric, error) {
 	return &Fabric{spec, top}, nil
 }
 
-// System is the principal of nodes for which the file says nothing else: agents and gateways, which
+// System is the principal of nodes whose access the file does not set. Their agents and gateways
 // serve the cluster's control plane.
 const System = "system"
 
-// byDefault has nodes of which the file says neither principal nor access read and write
-// everything, with sessions that were leased to them: in a lab's file they might use any.
+// byDefault gives nodes without principal and access in the file the right to read and write
+// everything, with sessions leased to them. In a lab's topology file such hosts might use any
+// session.
 func byDefault(spec *topology.Spec) {
 	everywhere := map[string]string{topology.DefaultRealm: "write"}
 	for _, r := range spec.Realms {
@@ -73,7 +74,7 @@ func byDefault(spec *topology.Spec) {
 	}
 }
 
-// Switches are the fabric's, in the order of the file.
+// Switches are the fabric's switches, in the order of the file.
 func (f *Fabric) Switches() []*topology.Switch { return f.top.Switches }
 
 // Host is a node's place in the fabric.
@@ -92,8 +93,8 @@ func (f *Fabric) Spec(program topology.ProgramSpec, chains []topology.ChainSpec)
 	return s
 }
 
-// addresses are those that nodes send to: some prefixes, and the switches' own addresses where
-// these are not in them.
+// addresses are the prefixes that nodes send to: the service prefixes, and the switches' own
+// addresses that are not in them.
 func (f *Fabric) addresses(services []netip.Prefix) []netip.Prefix {
 	out := slices.Clone(services)
 	for _, s := range f.top.Switches {
@@ -104,8 +105,8 @@ func (f *Fabric) addresses(services []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// interfaceOf is the interface of this machine by which a host is at its switch: the one that has
-// its Ethernet address, and its IPv4 address.
+// interfaceOf is this machine's interface that connects a host to its switch: the one that has the
+// host's Ethernet and IPv4 addresses.
 func interfaceOf(h *topology.Host) (*net.Interface, error) {
 	all, err := net.Interfaces()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// BenchmarkFrames measures what the filter costs a packet, in nanoseconds, by BPF_PROG_TEST_RUN.
-// Such a packet has no work left to do, as most have that a pod sends.
+// BenchmarkFrames measures the filter's cost for a packet, in nanoseconds, with BPF_PROG_TEST_RUN.
+// The packet has no unfinished checksum or segments, like most packets that a pod sends.
 func BenchmarkFrames(b *testing.B) {
 	if err := Supported(); err != nil {
 		b.Skipf("skipped: %v", err)

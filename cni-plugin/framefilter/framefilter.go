@@ -15,21 +15,21 @@ import (
 
 //go:generate go tool bpf2go -target bpfel frames frames.c -- -mcpu=v3 -Wall -Wextra -Werror
 
-// Name is the program's name. A switch keeps programs of this name in front of its own.
+// Name is the program's name. A switch attaches its own program after programs of this name.
 const Name = framesProgNetcraqFrames
 
-// ErrUnsupported: this kernel cannot run the filter.
+// ErrUnsupported means that this kernel cannot run the filter.
 var ErrUnsupported = errors.New("the kernel shows no program where a frame's checksum is to be finished " +
 	"(this needs Linux 6.6 or later, with CONFIG_DEBUG_INFO_BTF)")
 
-// loaded is the program. It is the same for all interfaces.
+// loaded is the program, which all interfaces share.
 var loaded = sync.OnceValues(func() (*ebpf.Program, error) {
 	var objects framesObjects
 	err := loadFramesObjects(&objects, nil)
 	if errors.Is(err, unix.EPERM) {
 		return nil, fmt.Errorf("loading the frame filter: %w", err)
 	}
-	if err != nil { // there is no BTF, or no such function, or the verifier knows it for other programs only
+	if err != nil { // no BTF, no such function, or the verifier permits it only to other program types
 		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
 	return objects.NetcraqFrames, nil
@@ -44,8 +44,8 @@ func Supported() error {
 	return err
 }
 
-// Attach puts the filter onto an interface of the calling thread's network namespace, in front of
-// all programs that are at tcx then. An existing one stays where it is.
+// Attach puts the filter onto an interface of the calling thread's network namespace, before all
+// tcx programs that are there at that time. An existing filter stays where it is.
 func Attach(ifindex int) error {
 	program, err := loaded()
 	if err != nil {
@@ -68,7 +68,7 @@ func Attached(ifindex int) (bool, error) {
 	return len(there) > 0, err
 }
 
-// Detach takes the filter off an interface, if there is one.
+// Detach removes the filter from an interface, if it has one.
 func Detach(ifindex int) error {
 	there, err := find(ifindex)
 	if err == nil {
@@ -80,7 +80,7 @@ func Detach(ifindex int) error {
 	return nil
 }
 
-// find finds the filter at an interface.
+// find returns the filter's programs at an interface.
 func find(ifindex int) ([]ebpf.ProgramID, error) {
 	there, err := attach.Named(ifindex, Name)
 	if errors.Is(err, ebpf.ErrNotSupported) {
@@ -89,8 +89,9 @@ func find(ifindex int) ([]ebpf.ProgramID, error) {
 	return there, err
 }
 
-// FinishAtSource has a pod's own interface, in the calling thread's network namespace, send each
-// frame finished: with its checksum, and in segments. A pod with CAP_NET_ADMIN can undo that.
+// FinishAtSource makes a pod's own interface, in the calling thread's network namespace, finish
+// each frame before it sends it: it computes the checksum and splits segments. A pod with
+// CAP_NET_ADMIN can undo that.
 func FinishAtSource(iface string) error {
 	return offload.TurnOff(iface, offload.TxChecksums, offload.TCPSegments, offload.GenericSegment)
 }

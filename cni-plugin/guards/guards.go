@@ -1,6 +1,6 @@
-// Package guards restores what keeps pods apart if somebody has removed it: programs at interfaces
-// and kernel settings (sysctl). Network managers, udev, hardening scripts and administrators do
-// that, mostly without knowing.
+// Package guards restores the programs at interfaces and the kernel settings (sysctl) that isolate
+// pods, if another program has removed or changed them. Network managers, udev, hardening scripts
+// and administrators do that, mostly without knowing.
 package guards
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/internal/netnews"
 )
 
-// The kinds of what is restored.
+// The kinds of things that guards restore.
 const (
 	IngressFilter = "ingress filter"
 	EgressFilter  = "egress filter"
@@ -26,25 +26,24 @@ const (
 	Table         = "table of nftables"
 )
 
-// All lists them.
+// All lists the kinds.
 var All = []string{IngressFilter, EgressFilter, FrameFilter, SwitchProgram, Setting, Table}
 
-// Report is called when something that somebody removed was restored or, with an error, could not
-// be. where is an interface, a setting's path under /proc/sys/net, or a table's name.
+// Report is called after a restoration of something that another program removed; err is set if it
+// failed. where is an interface, a setting's path under /proc/sys/net, or a table's name.
 type Report func(what, where string, err error)
 
-// Every is how often Watch calls look. The kernel reports neither a program that leaves tcx nor
-// most settings.
+// Every is the interval at which Watch calls look. The kernel reports neither the removal of a
+// program from tcx nor most changes of settings.
 const Every = 5 * time.Second
 
-// rest is the least time between two looks for news. Others change filters, too, and some set what
-// was put back again and again.
+// rest is the minimum time between two checks after reported changes. Other programs change
+// filters, too, and some undo a restoration again and again.
 const rest = time.Second
 
-// Watch calls look at once, soon after the kernel has reported a change of a setting, a filter or a
-// queueing discipline in the calling thread's network namespace, and at every interval of Every,
-// until ctx ends. It returns when look has returned for the first time. look is called by one
-// goroutine after another.
+// Watch calls look at once, soon after the kernel reports a change of a setting, a filter or a
+// qdisc in the calling thread's network namespace, and at every interval of Every, until ctx ends.
+// It returns after the first call of look. Calls of look never overlap.
 func Watch(ctx context.Context, log *slog.Logger, look func()) error {
 	var mu sync.Mutex
 	locked := func() {
@@ -88,7 +87,7 @@ func Watch(ctx context.Context, log *slog.Logger, look func()) error {
 	return nil
 }
 
-// Saying logs what is restored, and, once, what cannot be.
+// Saying logs each restoration and, once, each failure.
 func Saying(log *slog.Logger) Report {
 	var mu sync.Mutex
 	failing := map[[2]string]string{} // logged errors, by their subject

@@ -19,15 +19,15 @@ import (
 const (
 	authorityLife = 2 * 365 * 24 * time.Hour
 	leafLife      = 7 * 24 * time.Hour
-	// clockSkew is by how much nodes' clocks may differ.
+	// clockSkew is the maximum difference between nodes' clocks.
 	clockSkew = 5 * time.Minute
 )
 
 // Pair is a certificate and its key, in PEM.
 type Pair struct{ Certificate, Key []byte }
 
-// NewAuthority makes an authority. Each has a name of its own, by which the two sides of a
-// handshake say which one they trust.
+// NewAuthority makes a certificate authority (CA). Each authority has a unique name, by which the
+// two sides of a handshake tell each other which authorities they trust.
 func NewAuthority(now time.Time) (Pair, error) {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -58,7 +58,7 @@ type Authority struct {
 	key  crypto.Signer
 }
 
-// Load reads an authority.
+// Load reads an authority from PEM.
 func Load(p Pair) (*Authority, error) {
 	pair, err := tls.X509KeyPair(p.Certificate, p.Key)
 	if err != nil {
@@ -71,8 +71,8 @@ func Load(p Pair) (*Authority, error) {
 	return &Authority{cert: pair.Leaf, key: signer}, nil
 }
 
-// Sign answers a request that Check has accepted with a certificate in PEM for a week. Only the key
-// comes from the request.
+// Sign signs a request that Check has accepted. The certificate, in PEM, is valid for a week. It
+// takes only the key from the request.
 func (a *Authority) Sign(role Role, node string, request *x509.CertificateRequest, now time.Time) ([]byte, error) {
 	serial, err := serialNumber()
 	if err != nil {
@@ -95,30 +95,30 @@ func (a *Authority) Sign(role Role, node string, request *x509.CertificateReques
 
 // Times of replacing an authority.
 const (
-	// replaceBefore is how long before an authority's end another takes its place.
+	// replaceBefore is the time before an authority's end at which another replaces it.
 	replaceBefore = authorityLife / 4
-	// announceTime is how long all agents trust the next authority before it signs: they check for
-	// it much more often.
+	// announceTime is the time for which all agents trust the next authority before it signs. They
+	// check for a new one much more often.
 	announceTime = 15 * time.Minute
-	// parting is how long the last one is trusted when it no longer signs: all that it has signed
-	// has ended by then.
+	// parting is the time for which agents trust the previous authority after it has stopped
+	// signing. By its end, all certificates from that authority have expired.
 	parting = leafLife + time.Hour
 )
 
-// State is a cluster's authorities, of which one signs. It is replaced in steps, each of which
-// keeps certificates in use valid:
+// State is a cluster's authorities, of which one signs. The signing authority is replaced in steps.
+// Certificates in use stay valid in every step:
 //
 //	A signs ──▶ A signs, B is trusted ──▶ B signs, A is trusted ──▶ B signs
 type State struct {
 	Signing   Pair
-	Next      *Pair     // will sign
-	Announced time.Time // since when all could know the next; zero: not yet
+	Next      *Pair     // will sign next
+	Announced time.Time // when agents could first learn of Next; zero: not yet
 	Previous  []byte    // certificate of the authority that signed before; nil: none
-	Promoted  time.Time // since when it does not
+	Promoted  time.Time // when Previous stopped signing
 }
 
-// Step takes the next step, if one is due, and says which ("": none). replace requests another
-// authority before this one's time is over.
+// Step takes the next step if one is due, and returns its description, or "". replace requests a
+// new authority before the current one's time is over.
 func (s *State) Step(now time.Time, replace bool) (what string, err error) {
 	if len(s.Signing.Certificate) == 0 {
 		s.Signing, err = NewAuthority(now)
@@ -150,7 +150,8 @@ func (s *State) Step(now time.Time, replace bool) (what string, err error) {
 	return "", nil
 }
 
-// Bundle is what agents must trust: certificates in PEM, the signing one first.
+// Bundle is the set of authorities that agents must trust: certificates in PEM, the signing one's
+// first.
 func (s *State) Bundle() []byte {
 	var out bytes.Buffer
 	out.Write(s.Signing.Certificate)

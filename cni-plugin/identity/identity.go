@@ -7,10 +7,10 @@
 // So a key stolen from a node whose agent may not lead can impersonate only that node's switch, and
 // opens nothing on another node.
 //
-// An agent makes its keys in memory and requests certificates (package kube does, by
-// CertificateSigningRequests); the authority that signs them is on the control plane. Each is valid
-// for a week and is replaced after half of that. An authority is replaced by another while both are
-// trusted (State); agents trust their public bundle.
+// An agent makes its keys in memory and requests certificates (package kube does that, with
+// CertificateSigningRequests). The authority that signs them is on the control plane. A certificate
+// is valid for a week, and the agent renews it after half of that. Both authorities are trusted
+// while one replaces another (State). Agents trust their public bundle.
 package identity
 
 import (
@@ -25,35 +25,35 @@ import (
 	"time"
 )
 
-// Identity is the certificates of a node's agent, and the authorities that it trusts. It is empty
-// at first, and handshakes fail until it has both.
+// Identity is the certificates of a node's agent, and the authorities that it trusts. A new
+// Identity is empty, and handshakes fail until it has both.
 type Identity struct {
 	node string
 	now  func() time.Time
 
 	mu      sync.Mutex
-	trusted []*x509.Certificate // the first signs
+	trusted []*x509.Certificate // the first one signs
 	pool    *x509.CertPool
 	own     map[Role][]*tls.Certificate // the newest first
 	legacy  *Legacy
 
-	// parted is the legacy authority that has gone: agents hear of that one after the other, so its
-	// switches are believed for a while longer. Its controllers are not.
+	// parted is the legacy authority after its removal. Agents learn of the removal one after the
+	// other, so its switches are trusted for a while longer. Its controllers are not.
 	parted      *Legacy
 	partedUntil time.Time
 }
 
-// partedTime is longer than it takes all agents to hear of something.
+// partedTime is longer than all agents take to learn of a change.
 const partedTime = 5 * time.Minute
 
-// New is the identity of a node's agent, with nothing in it.
+// New makes an empty identity of a node's agent.
 func New(node string) *Identity {
 	return &Identity{node: node, now: time.Now, pool: x509.NewCertPool(), own: map[Role][]*tls.Certificate{}}
 }
 
 func (i *Identity) time() time.Time { return i.now() }
 
-// Trust replaces the authorities that are believed: certificates in PEM, the one that signs first.
+// Trust replaces the trusted authorities: certificates in PEM, the signing one's first.
 func (i *Identity) Trust(bundle []byte) error {
 	certs, err := parseCertificates(bundle)
 	if err != nil {
@@ -71,8 +71,8 @@ func (i *Identity) Trust(bundle []byte) error {
 	return nil
 }
 
-// Believe also trusts the authority of agents before this version, as long as it exists; nil: not
-// any more.
+// Believe also trusts the authority of agents of the previous version, as long as it exists; nil
+// ends that trust.
 func (i *Identity) Believe(l *Legacy) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -83,7 +83,7 @@ func (i *Identity) Believe(l *Legacy) {
 	i.fill()
 }
 
-// fill makes the pool again.
+// fill rebuilds the pool of trusted certificates.
 func (i *Identity) fill() {
 	i.pool = x509.NewCertPool()
 	for _, c := range i.trusted {
@@ -94,8 +94,8 @@ func (i *Identity) fill() {
 	}
 }
 
-// Install takes a certificate that was issued, in PEM, with its key. One that is not for this node
-// and role and this key, or that no trusted authority has signed, is an error.
+// Install adds an issued certificate, in PEM, with its key. It is an error if the certificate is
+// not for this node, role and key, or if no trusted authority has signed it.
 func (i *Identity) Install(role Role, key crypto.Signer, certificate []byte) error {
 	certs, err := parseCertificates(certificate)
 	if err != nil {
@@ -107,7 +107,7 @@ func (i *Identity) Install(role Role, key crypto.Signer, certificate []byte) err
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	// That of a legacy authority would be none of these.
+	// A certificate of a legacy authority has no role, so that authority is not in the pool.
 	pool := x509.NewCertPool()
 	for _, c := range i.trusted {
 		pool.AddCert(c)
@@ -121,7 +121,7 @@ func (i *Identity) Install(role Role, key crypto.Signer, certificate []byte) err
 	}
 	kept := []*tls.Certificate{{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}}
 	for _, c := range i.own[role] {
-		// for a switch that has not heard yet of the authority that has signed the new one
+		// the old one is for a switch that does not know the new one's authority yet
 		if i.now().Before(c.Leaf.NotAfter) && len(kept) < 2 {
 			kept = append(kept, c)
 		}
@@ -130,13 +130,13 @@ func (i *Identity) Install(role Role, key crypto.Signer, certificate []byte) err
 	return nil
 }
 
-// Due says whether a new certificate is needed: there is none, half of its life is over, or another
-// authority signs now.
+// Due reports whether a new certificate is needed: there is none, half of its life is over, or
+// another authority signs.
 func (i *Identity) Due(role Role) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if len(i.trusted) == 0 {
-		return false // it could not be checked
+		return false // without an authority the new certificate could not be checked
 	}
 	if len(i.own[role]) == 0 {
 		return true
@@ -145,7 +145,7 @@ func (i *Identity) Due(role Role) bool {
 	return leaf.NotAfter.Sub(i.now()) <= leafLife/2 || leaf.CheckSignatureFrom(i.trusted[0]) != nil
 }
 
-// Expires is when the certificate of a role ends; the zero time if there is none.
+// Expires is the end of a role's certificate, or the zero time if there is none.
 func (i *Identity) Expires(role Role) time.Time {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -182,8 +182,8 @@ func (i *Identity) Server() *tls.Config {
 // switch or agent of the node ServerName, which the user sets. It follows changes of the Identity.
 func (i *Identity) Client() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, Time: i.time, GetClientCertificate: i.clientCertificate,
-		// The authorities change while this is in use, so it is not RootCAs, which would be copied,
-		// that says who is believed, but what follows.
+		// RootCAs would be copied, but the authorities change while this configuration is in use.
+		// So VerifyConnection checks the server's certificate.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			i.mu.Lock()
@@ -211,8 +211,8 @@ func (i *Identity) Client() *tls.Config {
 		}}
 }
 
-// allowed says whether a verified certificate has a role, or is from the legacy authority, which
-// has no roles.
+// allowed returns an error unless a verified certificate has a role, or comes from the legacy
+// authority, which has no roles.
 func allowed(role Role, chains [][]*x509.Certificate, legacy *Legacy) error {
 	for _, chain := range chains {
 		if role.is(chain[0]) || legacy != nil && chain[len(chain)-1].Equal(legacy.cert) {
@@ -225,7 +225,7 @@ func allowed(role Role, chains [][]*x509.Certificate, legacy *Legacy) error {
 func (i *Identity) serverCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.legacy != nil { // a controller of the version before knows no other
+	if i.legacy != nil { // a controller of the previous version knows only the legacy authority
 		return i.legacy.certificate(i.node)
 	}
 	if len(i.own[Switch]) == 0 {
@@ -234,7 +234,8 @@ func (i *Identity) serverCertificate(*tls.ClientHelloInfo) (*tls.Certificate, er
 	return i.own[Switch][0], nil
 }
 
-// clientCertificate is the newest that the server takes: it says which authorities it believes.
+// clientCertificate is the newest certificate that the server accepts, by the authorities that it
+// names.
 func (i *Identity) clientCertificate(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -254,7 +255,7 @@ func (i *Identity) clientCertificate(r *tls.CertificateRequestInfo) (*tls.Certif
 	if len(have) == 0 {
 		return nil, fmt.Errorf("there is no controller's certificate for %s yet", i.node)
 	}
-	return have[0], nil // the server says better than this side why it does not take it
+	return have[0], nil // the server's error explains the refusal better than one of this side
 }
 
 // parseCertificates reads one or more certificates in PEM.

@@ -25,7 +25,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// cluster is an authority, and agents that have asked it.
+// cluster is an authority and the agents that have its certificates.
 type cluster struct {
 	t     *testing.T
 	state State
@@ -57,7 +57,7 @@ func (c *cluster) agent(node string, roles ...Role) *Identity {
 	return i
 }
 
-// refresh is an agent reading the bundle.
+// refresh makes an agent read the bundle.
 func (c *cluster) refresh(i *Identity) {
 	c.t.Helper()
 	must(c.t, i.Trust(c.state.Bundle()))
@@ -76,7 +76,7 @@ func (c *cluster) issue(i *Identity, r Role) {
 	must(c.t, i.Install(r, key, cert))
 }
 
-// talk has a client say a word to a server and hear it back.
+// talk makes a client send a word to a server and read it back.
 func talk(server, client *tls.Config, name string) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -91,7 +91,7 @@ func talk(server, client *tls.Config, name string) error {
 		defer raw.Close()
 		c := tls.Server(raw, server)
 		if c.Handshake() != nil {
-			_, _ = io.Copy(io.Discard, raw) // were it closed at once, the client might not read why
+			_, _ = io.Copy(io.Discard, raw) // if the server closed at once, the client might not read the reason
 			return
 		}
 		_, _ = io.Copy(c, c)
@@ -107,11 +107,12 @@ func talk(server, client *tls.Config, name string) error {
 	if _, err := c.Write([]byte("word")); err != nil {
 		return err
 	}
-	_, err = io.ReadFull(c, make([]byte, 4)) // with TLS 1.3 the client learns only now that it is refused
+	_, err = io.ReadFull(c, make([]byte, 4)) // with TLS 1.3 the client learns of the refusal only here
 	return err
 }
 
-// stolen is a client, or a server, with what an agent has in its memory, that believes everybody.
+// stolen is a client or a server with a certificate from an agent's memory, which trusts every
+// peer.
 func stolen(c *tls.Certificate) *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*c},
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -132,8 +133,8 @@ func wants(t *testing.T, what string, err error, want string) {
 	t.Errorf("%s: %v, want %q", what, err, want)
 }
 
-// TestWho: a switch lets in a controller of its own cluster and nobody else, and a controller talks
-// to the switch that it means. What a worker's agent has, opens nothing on another node.
+// TestWho: a switch admits only controllers of its own cluster, and a controller talks only to the
+// switch that it names. A worker agent's certificates open nothing on another node.
 func TestWho(t *testing.T) {
 	here, elsewhere := newCluster(t), newCluster(t)
 	server := here.agent("node1", Switch).Server()
@@ -169,8 +170,8 @@ func TestWho(t *testing.T) {
 	} {
 		wants(t, c.what, talk(c.server, leader.Client(), "node1"), c.err)
 	}
-	// A switch that has no certificate yet serves nobody, and one that has heard of no authority
-	// believes nobody.
+	// A switch without a certificate serves no client, and one without an authority trusts no
+	// client.
 	if err := talk(here.agent("node1").Server(), leader.Client(), "node1"); err == nil {
 		t.Error("a switch without a certificate talks")
 	}
@@ -181,8 +182,8 @@ func TestWho(t *testing.T) {
 	}
 }
 
-// TestOne: a certificate that is for both ends, or of another organization, or an authority's, is
-// of no role, whoever has signed it.
+// TestOne: a certificate for both ends, for another organization, or for an authority has no role,
+// whoever has signed it.
 func TestOne(t *testing.T) {
 	c := newCluster(t)
 	a, err := Load(c.state.Signing)
@@ -239,9 +240,9 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// TestReplacement: an authority is replaced without a moment in which somebody is refused, though
-// each agent hears of each step late, and in any order; and who is not, is not let in for longer
-// than the last one's certificates live.
+// TestReplacement: while an authority is replaced no handshake fails, though agents learn of each
+// step late and in any order. A certificate that is not renewed is refused once its authority is
+// not trusted any more.
 func TestReplacement(t *testing.T) {
 	c := newCluster(t)
 	node, leader := c.agent("node1", Switch), c.agent("node2", Controller)
@@ -252,8 +253,8 @@ func TestReplacement(t *testing.T) {
 		t.Helper()
 		wants(t, when, talk(node.Server(), leader.Client(), "node1"), "")
 	}
-	// hear has the agents hear of it one after the other, this one or that one first, and renew
-	// what is due.
+	// hear makes the agents learn of a step one after the other, in an order, and renew the
+	// certificates that are due.
 	hear := func(when string, order ...*Identity) {
 		t.Helper()
 		connected(when + ", nobody has heard")
@@ -295,7 +296,7 @@ func TestReplacement(t *testing.T) {
 		}
 		c.now = c.now.Add(parting - time.Hour)
 		for _, i := range order {
-			c.issue(i, map[bool]Role{true: Switch, false: Controller}[i == node]) // by its half of life
+			c.issue(i, map[bool]Role{true: Switch, false: Controller}[i == node]) // renewed at half of its life
 		}
 		if what := c.step(false); what != "" {
 			t.Fatalf("%s, early", what)
@@ -310,7 +311,7 @@ func TestReplacement(t *testing.T) {
 	if bytes.Contains(c.state.Bundle(), first.Certificate) || bytes.Contains(c.state.Bundle(), []byte("PRIVATE")) {
 		t.Errorf("the bundle is\n%s", c.state.Bundle())
 	}
-	// By itself, in time.
+	// Without a request, the authority is replaced in time.
 	c.now = c.now.Add(authorityLife - replaceBefore - 24*time.Hour)
 	for range 24 {
 		c.now = c.now.Add(24 * time.Hour)
@@ -321,7 +322,7 @@ func TestReplacement(t *testing.T) {
 	t.Error("an authority that is about to end is not replaced")
 }
 
-// before is an agent of the version before this one, as it was: any agent is any other.
+// before is an agent of the previous version, where every agent could act as any other.
 func before(t *testing.T, p Pair, node string) *tls.Config {
 	t.Helper()
 	l, err := LoadLegacy(p)
@@ -336,9 +337,9 @@ func before(t *testing.T, p Pair, node string) *tls.Config {
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil }}
 }
 
-// TestMigration: while the Secret of the version before is there, agents of both versions talk to
-// each other in all combinations; when it has gone, whoever hears of that first, those of this
-// version continue, and those of the one before are let in no more.
+// TestMigration: while the previous version's Secret exists, agents of both versions talk to each
+// other in all combinations. After its removal, in whatever order agents learn of it, agents of
+// this version continue, and those of the previous one are refused.
 func TestMigration(t *testing.T) {
 	old, err := NewAuthority(time.Now())
 	must(t, err)
@@ -347,7 +348,7 @@ func TestMigration(t *testing.T) {
 	node, leader := c.agent("node1", Switch), c.agent("node2", Switch, Controller)
 	node.Believe(legacy())
 	leader.Believe(legacy())
-	fresh := c.agent("node1") // upgraded a moment ago: no certificate has been issued yet
+	fresh := c.agent("node1") // just upgraded: it has no certificate yet
 	fresh.Believe(legacy())
 	oldNode, oldLeader := before(t, old, "node1"), before(t, old, "node2")
 	for what, pair := range map[string][2]*tls.Config{
@@ -388,8 +389,8 @@ func TestMigration(t *testing.T) {
 	}
 }
 
-// TestRequests: a request is signed as it was checked, and one that asks for more is told why it is
-// not.
+// TestRequests: a request is signed as it was checked. The error for a request that asks for more
+// names the reason.
 func TestRequests(t *testing.T) {
 	_, good, err := NewRequest(Switch, "node1")
 	must(t, err)
@@ -451,7 +452,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestInstall: what does not belong together is not shown to anybody.
+// TestInstall: certificates and keys that do not match are never shown to a peer.
 func TestInstall(t *testing.T) {
 	c, other := newCluster(t), newCluster(t)
 	i := c.agent("node1")
@@ -493,7 +494,7 @@ func TestInstall(t *testing.T) {
 		!strings.Contains(err.Error(), "authority") {
 		t.Errorf("another's key: %v", err)
 	}
-	// An agent's certificate signs nothing.
+	// A certificate that an agent signs is not accepted.
 	leaf := i.own[Switch][0]
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: leaf.Leaf.SerialNumber,
 		Subject: Controller.subject(), DNSNames: []string{"node9"}, NotBefore: c.now.Add(-time.Hour),

@@ -11,10 +11,11 @@ import (
 	"time"
 )
 
-// Legacy is the authority of agents before there were roles: each of them had its key, and made
-// certificates for itself, for servers and clients alike. While its Secret exists it is trusted as
-// well, and a server uses a certificate of it, because a controller of that version knows no other:
-// so agents can be replaced one after the other. Until then there is no gain in security.
+// Legacy is the authority of agents of the previous version, which had no roles: each agent had the
+// authority's key, and made its own certificates, for servers and clients alike. While its Secret
+// exists it is trusted as well, and servers use one of its certificates, because a controller of
+// that version knows no other authority. So agents can be replaced one after the other. Until the
+// Secret is removed, security is as in the previous version.
 type Legacy struct {
 	*Authority
 	now  func() time.Time
@@ -22,7 +23,7 @@ type Legacy struct {
 	own  *tls.Certificate
 }
 
-// LoadLegacy reads it.
+// LoadLegacy reads a legacy authority from PEM.
 func LoadLegacy(p Pair) (*Legacy, error) {
 	a, err := Load(p)
 	if err != nil {
@@ -31,13 +32,13 @@ func LoadLegacy(p Pair) (*Legacy, error) {
 	return &Legacy{Authority: a, now: time.Now}, nil
 }
 
-// Same says whether it is the authority with a certificate in PEM.
+// Same reports whether a certificate in PEM is this authority's.
 func (l *Legacy) Same(certificate []byte) bool {
 	certs, err := parseCertificates(certificate)
 	return err == nil && certs[0].Equal(l.cert)
 }
 
-// certificate is a node's. It is for one caller at a time.
+// certificate is a node's certificate. Calls must not overlap.
 func (l *Legacy) certificate(node string) (*tls.Certificate, error) {
 	now := l.now()
 	if l.own != nil && l.node == node && l.own.Leaf.NotAfter.Sub(now) > leafLife/2 {

@@ -19,7 +19,7 @@ type Role struct {
 	usage x509.ExtKeyUsage
 }
 
-// The roles. Their names stand in certificates and in the names of signers.
+// The roles. Their names are part of certificates and of signers' names.
 var (
 	Switch     = Role{"switch", x509.ExtKeyUsageServerAuth}
 	Controller = Role{"controller", x509.ExtKeyUsageClientAuth}
@@ -31,7 +31,7 @@ func (r Role) String() string { return r.name }
 // Signer is the name of the signer of this role's certificates, as Kubernetes writes it.
 func (r Role) Signer() string { return "netcraq.io/" + r.name }
 
-// RoleOf returns the role whose signer has a name; false: none.
+// RoleOf returns the role with a signer's name, or false.
 func RoleOf(signer string) (Role, bool) {
 	for _, r := range []Role{Switch, Controller} {
 		if r.Signer() == signer {
@@ -43,7 +43,7 @@ func RoleOf(signer string) (Role, bool) {
 
 func (r Role) subject() pkix.Name { return pkix.Name{Organization: []string{"netcraq:" + r.name}} }
 
-// is says whether a certificate has this role and no other.
+// is reports whether a certificate has this role and no other.
 func (r Role) is(c *x509.Certificate) bool {
 	return slices.Equal(c.Subject.Organization, r.subject().Organization) &&
 		slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{r.usage}) && !c.IsCA

@@ -13,7 +13,7 @@ from images.build import ROOT, Options, build, containerfiles
 
 
 def main() -> int:
-    """Build; the exit status."""
+    """Build the images and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="make images", description="Build the project's images into a folder, each with its SBOM."
     )

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write a container image as an archive, without a builder or a registry.
 
-The archive is an OCI image layout that is a docker-archive, too, as ``docker save`` writes it: each
-tool finds the one that it knows (``ctr images import``, ``podman load``, ``docker load``, ``skopeo
+The archive is both an OCI image layout and a docker-archive, as ``docker save`` writes it, so each
+tool finds a format that it knows (``ctr images import``, ``podman load``, ``docker load``, ``skopeo
 copy oci-archive:``, ``crane push``). The same files give the same bytes.
 
-The content of one of the project's images is defined by its Containerfile; its last stage is
-carried out here (``FROM scratch``, ``COPY --from=build``, ``ENV``, ``USER``, ``ENTRYPOINT``), with
-binaries that were built before in the place of those of the build stage.
+A Containerfile defines the content of each of the project's images. This module carries out its
+last stage (``FROM scratch``, ``COPY --from=build``, ``ENV``, ``USER``, ``ENTRYPOINT``), with
+binaries that were built before instead of the build stage's.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Image:
         self.files[destination.lstrip("/")] = source.resolve(strict=True)
 
     def add_dynamic(self, source: Path, destination: str) -> None:
-        """Copy an ELF file, and the shared libraries and the loader that it needs, each to its own
+        """Copy an ELF file, its loader and the shared libraries that it needs, each to its own
         path.
         """
         self.add(source, destination)
@@ -63,7 +63,7 @@ class Image:
             self.add(Path(path), path)
 
     def write(self, archive: Path) -> str:
-        """Write the image. Its digest, which is that of its manifest (``sha256:...``)."""
+        """Write the image and return its digest, which is its manifest's (``sha256:...``)."""
         blobs: dict[str, bytes] = {}
 
         def blob(media: str, content: bytes) -> dict[str, object]:
@@ -107,7 +107,7 @@ class Image:
         return str(manifest["digest"])
 
     def _layer(self) -> bytes:
-        """All files, as tar: owned by root, of the year 1970, in the order in which they were
+        """Return all files as tar: owned by root, dated 1970, in the order in which they were
         added.
         """
         layer = io.BytesIO()
@@ -133,7 +133,7 @@ def machine() -> str:
 
 
 def from_containerfile(path: Path, tag: str, built: Path) -> Image:
-    """The image that the last stage of a Containerfile describes; files that it copies from
+    """Return the image that the last stage of a Containerfile describes. Files that it copies from
     ``/out/`` of the build stage come from ``built``.
     """
     image = Image(tag, environment=[])

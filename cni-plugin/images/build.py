@@ -37,14 +37,14 @@ class Options:
 
 
 def containerfiles(root: Path = ROOT) -> dict[str, Path]:
-    """The project's, by their images' names."""
+    """Return the project's Containerfiles, by their images' names."""
     found = [path for folder in FOLDERS for path in sorted((root / folder).glob("Containerfile.*"))]
     return {path.suffix.removeprefix("."): path for path in found}
 
 
 def build(out: Path, options: Options, say: Say, root: Path = ROOT) -> dict[str, str]:
-    """Write NAME.tar and NAME.cdx.json for each image, and SHA256SUMS; the images' digests, by
-    name.
+    """Write NAME.tar and NAME.cdx.json for each image, and SHA256SUMS. Return the images' digests
+    by name.
     """
     files = containerfiles(root)
     unknown = [name for name in options.names if name not in files]
@@ -82,16 +82,16 @@ def build(out: Path, options: Options, say: Say, root: Path = ROOT) -> dict[str,
 
 
 def programs(containerfile: Path, built: Path, architecture: str, root: Path) -> None:
-    """Run the commands of a Containerfile's build stage, in the checkout, with ``built`` in the
-    place of ``/out``.
+    """Run the commands of a Containerfile's build stage in the checkout, with ``built`` instead of
+    ``/out``.
     """
     lines = re.sub(r"\\\n\s*", " ", containerfile.read_text()).splitlines()
     commands = [line.removeprefix("RUN ") for line in lines if line.startswith("RUN ")]
     if not commands:
         raise ImageError(f"{containerfile}: nothing is built in it")
     environment = {**os.environ, "GOARCH": architecture, "GOOS": "linux", "GOTOOLCHAIN": "local"}
-    environment.setdefault("GOFLAGS", "-buildvcs=auto")  # programs say which commit they are
-    environment["GOWORK"] = "off"  # as the Containerfile says: go.mod has the versions
+    environment.setdefault("GOFLAGS", "-buildvcs=auto")  # programs record their commit
+    environment["GOWORK"] = "off"  # as in the Containerfile: go.mod has the versions
     if compiler := os.environ.get("GO", "").strip():
         path = Path(shutil.which(compiler) or root / compiler)
         environment["PATH"] = f"{path.parent}:{environment['PATH']}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The project's images: archives, builds that can be repeated, lists of what is in them."""
+"""The project's images: archives, reproducible builds, SBOMs."""
 
 import hashlib
 import json

@@ -14,14 +14,14 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// Ports as agents have them.
+// Ports as agents configure them.
 const (
 	netcraq = 20035
 	vxlan   = 20037
 	other   = 9
 )
 
-// A pod, its node, which routes, and a victim behind it:
+// A pod, its node, which routes, and a victim on the node's other side:
 //
 //	pod eth0 10.1.0.2 ──▶ ncq 10.1.0.1 node out 10.2.0.1 ──▶ eth0 10.2.0.2 victim
 type route struct {
@@ -55,14 +55,14 @@ func newRoute(t testing.TB) *route {
 	return r
 }
 
-// packet is one from the pod.
+// packet is a UDP packet from the pod.
 func (r *route) packet(from uint16, to netip.Addr, port uint16) udptest.Packet {
 	return udptest.Packet{EthernetDst: r.node.MAC("ncq"), EthernetSrc: r.pod.MAC("eth0"),
 		Src: netip.AddrPortFrom(podAddr, from), Dst: netip.AddrPortFrom(to, port),
 		Payload: make([]byte, 64)}
 }
 
-// ports of a packet as the recorder has it.
+// ports returns the UDP ports and the payload of a recorded packet.
 func ports(ip []byte) (from, to uint16, payload []byte) {
 	udp := ip[int(ip[0]&15)*4:]
 	if len(udp) < 8 {
@@ -71,13 +71,13 @@ func ports(ip []byte) (from, to uint16, payload []byte) {
 	return binary.BigEndian.Uint16(udp), binary.BigEndian.Uint16(udp[2:]), udp[8:]
 }
 
-// ours reports whether a packet is one that nobody but a switch or a node should have sent.
+// ours reports whether a packet has a source or destination that only switches and nodes may use.
 func ours(ip []byte) bool {
 	from, to, _ := ports(ip)
 	return from == netcraq || to == netcraq || to == vxlan
 }
 
-// settle gives what has arrived at the victim or at the node of what was sent.
+// settle returns the sent packets that have arrived at the victim or at the node.
 func (r *route) settle(to netip.Addr) [][]byte {
 	r.t.Helper()
 	const sentinel = 99
@@ -90,7 +90,7 @@ func (r *route) settle(to netip.Addr) [][]byte {
 		func(ip []byte) bool { from, _, _ := ports(ip); return from == sentinel })
 }
 
-// arrive sends a packet in all ways and names those in which it arrives.
+// arrive sends a packet in every encapsulation and returns the names of those in which it arrives.
 func (r *route) arrive(p udptest.Packet) (names []string) {
 	r.t.Helper()
 	ways := udptest.Wrap(p)
@@ -106,8 +106,8 @@ func (r *route) arrive(p udptest.Packet) (names []string) {
 	return names
 }
 
-// TestWrapped sends packets of the switches' and the tunnels' ports in all ways through a node and
-// to it: without a filter, with the filter of agents before, and with the one that replaces it.
+// TestWrapped sends packets of the switches' and the tunnels' ports in every encapsulation through
+// a node and to it: without a filter, with the previous version's filter, and with the current one.
 func TestWrapped(t *testing.T) {
 	pods := Rules{Port: netcraq, Destination: vxlan, Untagged: true}
 	uplink := Rules{Port: netcraq, Destination: vxlan}
@@ -154,7 +154,7 @@ func TestWrapped(t *testing.T) {
 				}
 				t.Logf("to %s, of %d ways: %d arrived without a filter, %d with the former, 0 now",
 					to, 3*len(udptest.Wrap(kinds[0])), without, before)
-				// What is not ours comes as it came before.
+				// Packets of other ports arrive as they did without the filter.
 				p := r.packet(1000, to, other)
 				attach(func(i int) { check(t, Detach(i)) })
 				none := r.arrive(p)
@@ -180,7 +180,7 @@ func TestWrapped(t *testing.T) {
 	}
 }
 
-// TestRules: what makes no sense is refused.
+// TestRules: Attach refuses rules that make no sense.
 func TestRules(t *testing.T) {
 	if err := Attach(1, Rules{Untagged: true}); err == nil ||
 		!strings.Contains(err.Error(), "nothing to do") {
@@ -188,7 +188,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestEverything: not even ARP comes by.
+// TestEverything: with Rules.Everything not even ARP passes.
 func TestEverything(t *testing.T) {
 	r := newRoute(t)
 	r.node.Do(func() error { return Attach(r.node.Index("ncq"), Rules{Everything: true}) })
@@ -202,8 +202,8 @@ func TestEverything(t *testing.T) {
 	}
 }
 
-// TestMutated sends frames that are changed at random: none that a filter should have stopped
-// arrives in the stack of the node or the victim.
+// TestMutated sends frames with random changes. None that a filter should stop arrives in the stack
+// of the node or of the victim.
 func TestMutated(t *testing.T) {
 	rng := rand.New(rand.NewPCG(14, 3))
 	run := func(r *route, count int) (stopped, passed int) {
@@ -223,7 +223,7 @@ func TestMutated(t *testing.T) {
 		}
 		return stopped, passed
 	}
-	// on a route of its own: fragments wait for others that would make them a packet
+	// on a separate route, because leftover fragments may combine into a packet
 	control, _ := run(newRoute(t), 5000)
 	if control < 250 {
 		t.Errorf("without a filter %d of 5,000 mutated frames arrive: the test means little",
@@ -245,8 +245,7 @@ func TestMutated(t *testing.T) {
 	}
 }
 
-// TestReplaced: what agents before have left is replaced, also where an agent of each kind has been
-// there.
+// TestReplaced: Attach replaces the filters of previous versions, also if both kinds are present.
 func TestReplaced(t *testing.T) {
 	for hook, old := range map[string]bool{"tcx": false, "clsact": true} {
 		t.Run(hook, func(t *testing.T) {
@@ -264,7 +263,7 @@ func TestReplaced(t *testing.T) {
 			check(t, Attach(ifindex, Rules{Port: 99}))
 			passing("after its upgrade", 98, true)
 			passing("after its upgrade", 99, false)
-			attachFormer(t, ifindex, Rules{Port: 98}) // and back: it does not know ours
+			attachFormer(t, ifindex, Rules{Port: 98}) // the previous filter does not replace the current one
 			check(t, Attach(ifindex, Rules{Port: 97}))
 			passing("forward again", 98, true)
 			passing("forward again", 99, true)
@@ -280,7 +279,7 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// TestLegitimate: ordinary traffic of a pod is as before, of each kind.
+// TestLegitimate: ordinary traffic of a pod, of each kind, passes as before.
 func TestLegitimate(t *testing.T) {
 	r := newRoute(t)
 	r.node.Do(func() error {
@@ -297,7 +296,7 @@ func TestLegitimate(t *testing.T) {
 		if !strings.HasPrefix(c.to, "10.2.") {
 			server = r.node
 		}
-		for _, size := range []int{10, 8000} { // the larger goes in fragments, or several segments
+		for _, size := range []int{10, 8000} { // the larger one is sent in fragments or in several segments
 			if err := exchange(t, r.pod, server, c.network, c.to, size); err != nil {
 				t.Errorf("%s to %s, %d bytes: %v", c.network, c.to, size, err)
 			}
@@ -312,8 +311,7 @@ func TestLegitimate(t *testing.T) {
 	}
 }
 
-// TestNonlinear sends frames that have no more than their Ethernet header where a program can look
-// at it directly.
+// TestNonlinear sends frames of which a program can access only the Ethernet header directly.
 func TestNonlinear(t *testing.T) {
 	r := newRoute(t)
 	send := r.send

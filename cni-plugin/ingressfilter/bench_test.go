@@ -20,8 +20,8 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// BenchmarkFilter measures what the filter costs a packet, in nanoseconds, by BPF_PROG_TEST_RUN,
-// alongside the one before and a program that does nothing.
+// BenchmarkFilter measures the filter's cost for a packet, in nanoseconds, with BPF_PROG_TEST_RUN.
+// For comparison it measures the previous filter and a program that does nothing.
 func BenchmarkFilter(b *testing.B) {
 	if os.Getuid() != 0 {
 		b.Skip("skipped: needs root, for eBPF")
@@ -69,10 +69,9 @@ func BenchmarkFilter(b *testing.B) {
 	}
 }
 
-// BenchmarkStack measures what it takes a node to forward a packet from a pod, all of the way from
-// the pod's interface to the next node, which drops it: without the stack's filter and with it, in
-// turns. What counts is the fastest of the turns, since nothing but the way itself is in it on a
-// busy machine.
+// BenchmarkStack measures the time a node takes to forward a packet from a pod, from the pod's
+// interface to the next node, which drops it. It measures without the stack's filter and with it,
+// in turns. The fastest turn counts, because on a busy machine the others include other work.
 func BenchmarkStack(b *testing.B) {
 	const turn = 1000
 	for _, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
@@ -110,10 +109,9 @@ func BenchmarkStack(b *testing.B) {
 	}
 }
 
-// BenchmarkPods measures what arrives at another node of what an ordinary pod sends, by TCP with
-// the kernel's offloads and by UDP in frames that the kernel splits (UDP_SEGMENT). It measures with
-// the frame filter at the pod's interface and without, in turns. Each figure is the median of the
-// turns.
+// BenchmarkPods measures the throughput of an ordinary pod to another node: TCP with the kernel's
+// offloads, and UDP in frames that the kernel splits (UDP_SEGMENT). It measures with and without
+// the frame filter at the pod's interface, in turns. Each figure is the median of the turns.
 func BenchmarkPods(b *testing.B) {
 	if err := framefilter.Supported(); err != nil {
 		b.Skipf("skipped: %v", err)
@@ -140,7 +138,8 @@ func BenchmarkPods(b *testing.B) {
 	}
 }
 
-// bulk sends from the pod to the victim for a while, and returns how many bytes a second arrived.
+// bulk sends from the pod to the victim for a while, and returns the number of bytes a second that
+// arrived.
 func (r *route) bulk(b *testing.B, network string, long time.Duration) float64 {
 	b.Helper()
 	var arrived atomic.Int64
@@ -168,7 +167,7 @@ func (r *route) bulk(b *testing.B, network string, long time.Duration) float64 {
 	return float64(arrived.Load()) / time.Since(began).Seconds()
 }
 
-// sink takes what is sent to the victim, and counts its bytes.
+// sink receives at the victim, and counts the bytes.
 func (r *route) sink(b *testing.B, network string, arrived *atomic.Int64) (sink io.Closer, address string) {
 	b.Helper()
 	count := func(c io.Reader) {

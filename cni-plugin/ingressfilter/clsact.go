@@ -13,9 +13,9 @@ import (
 	"github.com/netcraq/netcraq/switch/offload"
 )
 
-// What kernels before 6.6 have in the place of tcx: a filter of the queueing discipline clsact.
+// Kernels before 6.6 have no tcx, so the filter is one of the qdisc clsact there.
 
-// priority is behind that of any switch's filter.
+// priority is after that of any switch's filter.
 const priority = 0xc000
 
 func (s side) filter(ifindex int, name string) *netlink.BpfFilter {
@@ -29,8 +29,9 @@ func (s side) attachFilter(ifindex int, prog *ebpf.Program) error {
 	return s.attachFilterNamed(ifindex, prog, s.name)
 }
 
-// Handles of a filter with which clsact came, and goes. The kernel makes a queue length of 0
-// another one when a discipline comes, so the second says that this is to be undone as well.
+// Handles of a filter for which Attach made clsact. The filter's removal removes clsact, too. The
+// kernel changes a queue length of 0 when a qdisc is added; the second handle says that this must
+// be undone as well.
 const (
 	madeDiscipline      = 2
 	madeDisciplineQueue = 3
@@ -62,7 +63,7 @@ func (s side) attachFilterNamed(ifindex int, prog *ebpf.Program, name string) er
 	return nil
 }
 
-// findFilter is the filter at an interface; nil: there is none.
+// findFilter returns the filter at an interface, or nil.
 func (s side) findFilter(ifindex int) (*netlink.BpfFilter, error) {
 	filters, err := netlinkdump.Whole(func() ([]netlink.Filter, error) {
 		return netlink.FilterList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: ifindex}},
@@ -84,8 +85,8 @@ func (s side) filterAttached(ifindex int) (bool, error) {
 	return f != nil, err
 }
 
-// removeFilter takes the filter away, and clsact if it came with it and nobody else has filters
-// there.
+// removeFilter removes the filter. It also removes clsact if Attach made it and there are no other
+// filters.
 func (s side) removeFilter(ifindex int) error {
 	f, err := s.findFilter(ifindex)
 	if f == nil || err != nil {
@@ -99,7 +100,7 @@ func (s side) removeFilter(ifindex int) error {
 	}
 	l, err := netlink.LinkByIndex(ifindex)
 	if err != nil {
-		return nil // it has gone, and all with it
+		return nil // the interface has gone, and its filters with it
 	}
 	if err := offload.RemoveDiscipline(l); err != nil || f.Handle != madeDisciplineQueue {
 		return err

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What agents before had: the program as it was, by which the tests show what it let through, and
-// that it is replaced.
+// The previous version's program. The tests use it to show which packets it let through, and that
+// Attach replaces it.
 
-// attachFormer does what an agent before did.
+// attachFormer attaches the filter as the previous version did.
 func attachFormer(t *testing.T, ifindex int, r Rules) {
 	t.Helper()
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: formerName, Type: ebpf.SchedCLS,
@@ -27,7 +27,7 @@ func attachFormer(t *testing.T, ifindex int, r Rules) {
 		Attach: ebpf.AttachTCXIngress, Anchor: link.Tail()}))
 }
 
-// former is the program that they had. R6 is the context.
+// former is the previous version's program. R6 is the context.
 func (r Rules) former() asm.Instructions {
 	// on the stack: the bytes 12 to 24 of the frame, and the UDP ports
 	const header, ports = -16, -24

@@ -19,21 +19,22 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// The frame filter (package framefilter) before the ingress filter: a pod's interface has both.
-// The node's uplink finishes and splits frames when they leave, after all checks.
+// These tests attach the frame filter (package framefilter) before the ingress filter, because a
+// pod's interface has both. The node's uplink finishes and splits frames when they leave, after all
+// checks.
 
-// Places in a frame without tags: IPv4's header, UDP's after it, and UDP's payload.
+// Offsets in a frame without tags: the IPv4 header, the UDP header after it, and the UDP payload.
 const (
 	ipAt      = 14
 	udpAt     = ipAt + 20
 	payloadAt = udpAt + 8
 )
 
-// podRules are those of a pod's interface.
+// podRules are the rules at a pod's interface.
 var podRules = Rules{Port: netcraq, Destination: vxlan, Untagged: true}
 
-// finishing is a route whose way out finishes frames. It skips the test where the kernel cannot
-// tell such frames.
+// finishing makes a route whose outgoing interface finishes frames. It skips the test if the kernel
+// does not support the frame filter.
 func finishing(t *testing.T) (*route, func(udptest.Offload, []byte) error) {
 	t.Helper()
 	if err := framefilter.Supported(); err != nil {
@@ -45,7 +46,8 @@ func finishing(t *testing.T) (*route, func(udptest.Offload, []byte) error) {
 	return r, r.pod.OffloadSender("eth0")
 }
 
-// guard puts the ingress filter at the pod's interface, and with on the frame filter before it.
+// guard attaches the ingress filter to the pod's interface and, if on is set, the frame filter
+// before it.
 func (r *route) guard(on bool) {
 	r.t.Helper()
 	r.node.Do(func() error {
@@ -58,12 +60,13 @@ func (r *route) guard(on bool) {
 	})
 }
 
-// redirect makes the node send what the pod sends to the victim as a switch does, past the stack.
+// redirect makes the node forward the pod's frames for the victim as a switch does, bypassing the
+// stack.
 func (r *route) redirect() {
 	r.t.Helper()
 	eth0, err := r.victim.Link.LinkByName("eth0")
 	check(r.t, err)
-	check(r.t, r.victim.Link.LinkSetHardwareAddr(eth0, r.node.MAC("ncq"))) // nobody changes the frame's
+	check(r.t, r.victim.Link.LinkSetHardwareAddr(eth0, r.node.MAC("ncq"))) // the frame keeps its destination address
 	r.node.Do(func() error {
 		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0",
 			Instructions: asm.Instructions{asm.Mov.Imm(asm.R1, int32(r.node.Index("out"))), asm.Mov.Imm(asm.R2, 0),
@@ -77,13 +80,13 @@ func (r *route) redirect() {
 	})
 }
 
-// becoming is udptest.Becoming with two bytes of the payload to choose.
+// becoming is udptest.Becoming with two free bytes in the payload.
 func becoming(frame []byte, start, place int, value uint16) ([]byte, udptest.Offload) {
 	return udptest.Becoming(frame, start, place, payloadAt+(payloadAt-start)%2, value)
 }
 
-// TestUnfinishedChecksum: a packet of another port does not become one of the switches' or the
-// tunnels' when its checksum is finished.
+// TestUnfinishedChecksum: finishing a packet's checksum does not turn its port into one of the
+// switches' or the tunnels'.
 func TestUnfinishedChecksum(t *testing.T) {
 	r, send := finishing(t)
 	for name, c := range map[string]struct {
@@ -126,8 +129,8 @@ func TestUnfinishedChecksum(t *testing.T) {
 	}
 }
 
-// TestFinishedChecksum: what a pod's own stack leaves to be finished passes, with and without its
-// segments split on the way out.
+// TestFinishedChecksum: frames that a pod's own stack leaves unfinished pass, whether or not their
+// segments are split on the way out.
 func TestFinishedChecksum(t *testing.T) {
 	r, send := finishing(t)
 	r.guard(true)
@@ -152,8 +155,7 @@ func TestFinishedChecksum(t *testing.T) {
 	}
 }
 
-// TestSplit: one frame becomes several datagrams on the way out only if its headers say the length
-// of the whole.
+// TestSplit: a frame leaves as several datagrams only if its headers give the length of the whole.
 func TestSplit(t *testing.T) {
 	r, send := finishing(t)
 	const segment = 64
@@ -183,12 +185,12 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// offloadFor is how long TestRandomOffload continues, in rounds of 20,000 frames. 0: one round.
+// offloadFor is the duration of TestRandomOffload, in rounds of 20,000 frames. 0: one round.
 var offloadFor = flag.Duration("offload-for", 0, "how long TestRandomOffload sends frames")
 
-// random sends frames with random work left to do and random headers, and says how many of them
-// arrive as the switches' or the tunnels', how many as other UDP, and how many the sender's kernel
-// refused. Before it looks, the pod's interface is as it was, by restore.
+// random sends frames with random unfinished work and random headers. It returns the numbers of
+// frames that arrived as the switches' or the tunnels' (bad), that arrived as other UDP (passed),
+// and that the sender's kernel refused. restore resets the pod's interface before random counts.
 func (r *route) random(rng *rand.Rand, count int, send func(udptest.Offload, []byte) error, restore func()) (
 	bad, passed, refused int) {
 	kinds := []udptest.Packet{r.packet(1000, victimAddr, other), r.packet(1000, victimAddr, netcraq),
@@ -200,7 +202,7 @@ func (r *route) random(rng *rand.Rand, count int, send func(udptest.Offload, []b
 			f = udptest.Mutate(rng, kinds[i%len(kinds)])
 		}
 		o := udptest.Offload{Flags: uint8(rng.IntN(2)), Start: uint16(rng.IntN(60)), Place: uint16(rng.IntN(24))}
-		if rng.IntN(2) == 0 && len(f) > payloadAt+2 { // at a place that matters
+		if rng.IntN(2) == 0 && len(f) > payloadAt+2 { // at a place with a port or a length
 			places := [][2]int{{udpAt, udpAt}, {udpAt, udpAt + 2}, {ipAt, ipAt + 8}, {ipAt, udpAt + 2}}
 			at := places[rng.IntN(len(places))]
 			f, o = becoming(f, at[0], at[1], []uint16{netcraq, vxlan, 64<<8 | 17}[rng.IntN(3)])
@@ -211,7 +213,7 @@ func (r *route) random(rng *rand.Rand, count int, send func(udptest.Offload, []b
 			o.Headers, o.Segment = uint16(rng.IntN(80)), uint16(rng.IntN(100))
 		}
 		if send(o, f) != nil {
-			refused++ // by the pod's own kernel
+			refused++ // the pod's own kernel refused it
 		}
 	}
 	restore()
@@ -225,15 +227,15 @@ func (r *route) random(rng *rand.Rand, count int, send func(udptest.Offload, []b
 	return bad, passed, refused
 }
 
-// TestRandomOffload sends frames with random work left to do and random headers. No frame that
-// leaves is the switches' or the tunnels'.
+// TestRandomOffload sends frames with random unfinished work and random headers. No frame leaves as
+// one of the switches' or the tunnels'.
 func TestRandomOffload(t *testing.T) {
 	r, send := finishing(t)
 	rng := rand.New(rand.NewPCG(36, 1))
 	count, restore := 20_000, func() {}
 	control, _, _ := r.random(rng, 2000, send, restore)
 	r.guard(true)
-	r.settle(victimAddr) // what was sent before the guard, and is late
+	r.settle(victimAddr) // discard late frames that were sent before the guard was attached
 	bad, passed, refused := r.random(rng, count, send, restore)
 	for end := time.Now().Add(*offloadFor); time.Now().Before(end); count += 20_000 {
 		b, p, f := r.random(rng, 20_000, send, restore)
@@ -246,8 +248,8 @@ func TestRandomOffload(t *testing.T) {
 	}
 }
 
-// changes are what whoever has CAP_NET_ADMIN in a pod's namespace does to its interface, by a
-// random number. What the kernel lacks is counted, and nothing.
+// changes are changes that a process with CAP_NET_ADMIN in the pod's namespace may make to its
+// interface, chosen by a random number. A change that the kernel lacks is counted as "nothing".
 var changes = []func(n int) string{
 	func(n int) string {
 		what := []string{"tx", "sg", "tso", "gso", "gro", "rx", "tx-udp-segmentation", "tx-gso-list", "txvlan", "tx-nocache-copy",
@@ -259,7 +261,7 @@ var changes = []func(n int) string{
 	},
 	func(n int) string { return fmt.Sprint("ip link set eth0 gso_max_size ", 100+n%200_000) },
 	func(n int) string { return fmt.Sprint("ip link set eth0 gso_max_segs ", 1+n%100) },
-	func(n int) string { // the frame's own bytes, behind its socket
+	func(n int) string { // changes bytes of the frame after it has left the socket
 		return fmt.Sprintf("nft add rule netdev t egress %s set %d",
 			[]string{"@th,0,16", "@th,16,16", "@th,32,16", "@nh,16,16", "@nh,32,16", "@nh,72,8"}[n%6],
 			[]int{netcraq, vxlan, 17, 64, n % 256}[n/6%5])
@@ -273,7 +275,7 @@ var changes = []func(n int) string{
 	func(n int) string { return fmt.Sprintf("ip link set eth0 txqueuelen %d", n%1000) },
 }
 
-// TestRandomAdmin is TestRandomOffload from a pod that changes its interface between the frames.
+// TestRandomAdmin is TestRandomOffload from a pod that changes its interface between frames.
 func TestRandomAdmin(t *testing.T) {
 	r, send := finishing(t)
 	rng := rand.New(rand.NewPCG(36, 2))
@@ -290,7 +292,7 @@ func TestRandomAdmin(t *testing.T) {
 		for _, line := range []string{"nft flush chain netdev t egress", "tc qdisc del dev eth0 root",
 			"ethtool -K eth0 tx on sg on tso on gso on", "ip link set eth0 mtu 1500", "ip link set eth0 txqueuelen 1000",
 			"ip link set eth0 gso_max_size 65536", "ip link set eth0 gso_max_segs 65535"} {
-			_ = run(line) // what is not there need not be taken away
+			_ = run(line) // removing something that does not exist fails
 		}
 	}
 	for _, line := range []string{fmt.Sprintf("ip link add ours type vxlan id 5 dstport %d remote %s local %s dev eth0", vxlan, victimAddr, podAddr),
@@ -323,7 +325,7 @@ func TestRandomAdmin(t *testing.T) {
 	}
 	rounds, passed, refused = 0, 0, 0
 	r.guard(true)
-	r.settle(victimAddr) // what was sent before the guard, and is late
+	r.settle(victimAddr) // discard late frames that were sent before the guard was attached
 	for end := time.Now().Add(max(*offloadFor, time.Second)); time.Now().Before(end); {
 		bad += one()
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// here sends an IPv4 packet in all ways and names those in which the node's own stack takes it.
+// here sends an IPv4 packet in every encapsulation and returns the names of those that the node's
+// own stack accepts.
 func (r *route) here(p udptest.Packet) (names []string) {
 	r.t.Helper()
 	ways := udptest.Wrap(p)
@@ -33,8 +34,8 @@ func (r *route) here(p udptest.Packet) (names []string) {
 	return names
 }
 
-// TestSources: what a pod sends comes from its own addresses, and not from or to the node's
-// loopback, where the kernel itself would let it: rp_filter is 2 for all interfaces, and portmap
+// TestSources: a pod sends only from its own addresses, and neither from nor to the node's
+// loopback. The kernel alone would permit both here: rp_filter is 2 for all interfaces, and portmap
 // has opened the loopback to the pod's interface.
 func TestSources(t *testing.T) {
 	r := newRoute(t)
@@ -47,11 +48,11 @@ func TestSources(t *testing.T) {
 	own := []netip.Addr{netip.MustParseAddr("10.1.0.9"), podAddr, podAddr6}
 	for _, c := range []struct {
 		src, dst        string
-		checked, always bool // dropped where sources are checked, and of every guest
+		checked, always bool // dropped if sources are checked; dropped from every guest
 	}{
 		{"10.1.0.2", "10.1.0.1", false, false},
 		{"10.1.0.3", "10.1.0.1", true, false},
-		{"10.2.0.2", "10.1.0.1", true, false}, // another pod's, to which the node has a route
+		{"10.2.0.2", "10.1.0.1", true, false}, // another pod's address, to which the node has a route
 		{"10.1.0.2", "127.0.0.1", false, true},
 		{"10.1.0.2", "127.9.9.9", false, true},
 	} {
@@ -78,8 +79,8 @@ func TestSources(t *testing.T) {
 			}
 		}
 	}
-	// A program that uses the pod's address continues; one that has none of the node's sends
-	// nothing.
+	// A program that uses the pod's address continues. A pod without a permitted IPv4 address can
+	// send no IPv4.
 	r.node.Do(func() error {
 		return Attach(r.node.Index("ncq"), Rules{Port: netcraq, CheckSources: true, Sources: own, Guest: true})
 	})
@@ -94,14 +95,14 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestRouters: a pod makes itself nobody's router. The node takes router advertisements, as one
-// does whose own address comes by them (net.ipv6.conf.default.accept_ra is 2).
+// TestRouters: a pod cannot make itself the node's router. The node accepts router advertisements
+// (net.ipv6.conf.default.accept_ra is 2), as a node does that gets its own address from them.
 func TestRouters(t *testing.T) {
 	r := newRoute(t)
 	r.node.Set(map[string]string{"ipv6/conf/all/forwarding": "1", "ipv6/conf/ncq/accept_ra": "2"})
 	src, dst := netip.MustParseAddr("fe80::99"), netip.MustParseAddr("ff02::1")
 	advertise := func() {
-		// hop limit, flags, 1,800 s, and no times of its own (RFC 4861, section 4.2)
+		// hop limit, flags, 1,800 s, and zero timers (RFC 4861, section 4.2)
 		body := []byte{64, 0, 0x07, 0x08, 0, 0, 0, 0, 0, 0, 0, 0}
 		b, err := (&icmp.Message{Type: icmp6.ICMPTypeRouterAdvertisement, Body: &icmp.RawBody{Data: body}}).
 			Marshal(icmp.IPv6PseudoHeader(net.IP(src.AsSlice()), net.IP(dst.AsSlice())))
@@ -136,9 +137,9 @@ func TestRouters(t *testing.T) {
 	}
 }
 
-// TestNeighbours has a pod ask for the node's address in many names, by ARP and by Neighbor
-// Discovery. The node remembers none but the pod's own, so the pod cannot fill the table of
-// neighbours, which all pods of a node share.
+// TestNeighbours makes a pod ask for the node's address under many sender addresses, by ARP and by
+// Neighbor Discovery. The node remembers only the pod's own, so the pod cannot fill the neighbour
+// table, which all pods of a node share.
 func TestNeighbours(t *testing.T) {
 	const many = 200
 	r := newRoute(t)
@@ -158,7 +159,7 @@ func TestNeighbours(t *testing.T) {
 		return slices.Concat(f, src.AsSlice(), group.AsSlice(), b)
 	}
 	own := []netip.Addr{podAddr, podAddr6, netip.MustParseAddr("fe80::99")}
-	// known are the node's neighbours of each family after the pod has asked in many names.
+	// known returns the numbers of the node's neighbours in each family after the pod's requests.
 	known := func() (four, six int, all []string) {
 		neighbours, err := r.node.Link.NeighList(r.node.Index("ncq"), netlink.FAMILY_ALL)
 		check(t, err)

@@ -1,22 +1,22 @@
-// Package ingressfilter keeps forged packets of a pod or a stranger from being taken for messages
-// between switches.
+// Package ingressfilter stops packets by which a pod or a stranger forges messages between
+// switches.
 //
 //	frame ──▶ the switch ──▶ ingress filter ──▶ the host's stack ──▶ stack filter ──▶ sockets, tunnels, other interfaces
 //	             │ takes       │ drops what is left                   │ drops what was wrapped
 //	             ▼ NetCRAQ     ▼ of NetCRAQ at this interface         ▼ in something, wherever from
 //
 // The ingress filter ([Attach]) is an eBPF program at an interface that is a switch port. While the
-// switch runs it takes NetCRAQ's packets before they get here. When it does not (the agent is being
-// restarted or was killed), or looks at copies (the interpreter), the kernel would route them like
-// any others. A pod could then send an acknowledgement to a switch on another node, which trusts
-// packets from the fabric. So the filter does not go with the agent: it is attached without a link
-// that a process holds, and stays until the interface goes or somebody removes it. At tcx it leaves
-// the interface's ingress queueing discipline free for others (the bandwidth plugin has one there).
-// On kernels before 6.6 it is a filter of clsact.
+// switch runs it takes NetCRAQ packets before they reach the filter. The kernel would route them
+// like any other packets while the agent is down, or if the switch gets only copies (the
+// interpreter). A pod could then send an acknowledgement to a switch on another node, which trusts
+// packets from the fabric. So the filter outlives the agent: no process holds a link to it, and it
+// stays until the interface goes or someone removes it. At tcx it leaves the interface's ingress
+// qdisc free for others (the bandwidth plugin adds one there). On kernels before 6.6 it is a filter
+// of clsact.
 //
-// The stack filter ([ApplyTunnels], [ApplySwitch]) is nftables: it sees packets after the kernel
-// has unwrapped them (tags, tunnels of the operator's), reassembled fragments and translated
-// services' addresses. It stays, too.
+// The stack filter ([ApplyTunnels], [ApplySwitch]) is nftables. It sees packets after the kernel
+// has unwrapped them (tags, the operator's tunnels), reassembled fragments and translated services'
+// addresses. It outlives the agent, too.
 package ingressfilter
 
 import (
@@ -32,55 +32,59 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/attach"
 )
 
-// name of the program, of 15 bytes at most. It is how a filter is known for one.
+// name is the program's name, of at most 15 bytes, which identifies a filter.
 const name = ingressProgNetcraqIngress
 
-// formerName is that of agents before. They leave theirs behind, and it is replaced as one of ours
-// is.
+// formerName is the program's name in previous versions. Attach replaces their filters like its
+// own.
 const formerName = "netcraq_guard"
 
-// Rules say which incoming packets of an interface are dropped. UDP is that over IPv4 and IPv6.
+// Rules say which incoming packets of an interface the filter drops. UDP means UDP over IPv4 and
+// IPv6.
 type Rules struct {
-	// Everything: nothing at all gets past, because only the switch uses the interface. The other
-	// rules do not matter then.
+	// Everything drops all packets, because only the switch uses the interface. The other rules
+	// then have no effect.
 	Everything bool
-	// Port is a UDP port, or 0. Packets to or from it are dropped, tagged or not, in fragments or
-	// not, with IP options or without.
+	// Port is a UDP port, or 0. The filter drops packets to or from it, with or without tags,
+	// fragments and IP options.
 	Port uint16
-	// Destination is a UDP port, too, or 0: packets to it are dropped.
+	// Destination is a UDP port, or 0. The filter drops packets to it.
 	Destination uint16
-	// Untagged: frames with a tag (802.1Q, 802.1ad) are dropped, whatever is in them.
+	// Untagged drops frames with a tag (802.1Q, 802.1ad), whatever they contain.
 	Untagged bool
 	// CheckSources drops packets and ARP messages from addresses that are not among Sources.
-	// Link-local addresses must be among Sources, too: the stack remembers each address that it
-	// hears of, and a thousand of them fill its table of neighbours. Packets without an address (::
-	// or, in ARP, 0.0.0.0) pass. The kernel's rp_filter is not a substitute: it checks neither IPv6
-	// nor ARP, and IPv4 only if net.ipv4.conf.all.rp_filter is not 2.
+	// Link-local addresses must be among Sources, too: otherwise a pod could fill the stack's
+	// neighbour table, to which each new address adds an entry, with a thousand of them. Packets
+	// without an address (:: or, in ARP, 0.0.0.0) pass. The kernel's rp_filter is not a substitute:
+	// it checks neither IPv6 nor ARP, and IPv4 only if net.ipv4.conf.all.rp_filter is not 2.
 	CheckSources bool
 	// Sources are IPv4 and IPv6 addresses, MaxSources of each at most.
 	Sources []netip.Addr
-	// Guest: the other end of the interface is not a router and not a part of the node. Packets to
-	// or from 127.0.0.0/8, and router advertisements and redirects (RFC 4861), are dropped.
+	// Guest says that the other end of the interface is neither a router nor part of the node. The
+	// filter then drops packets to or from 127.0.0.0/8, and router advertisements and redirects
+	// (RFC 4861).
 	Guest bool
-	// NotFrom are IPv4 prefixes, MaxSources at most: packets from there are dropped.
+	// NotFrom are IPv4 prefixes, at most MaxSources. The filter drops packets from them.
 	NotFrom []netip.Prefix
-	// Place is the filter's place among others' programs. The switch's comes before it.
+	// Place is the filter's place among other programs. The switch's program comes before it.
 	Place Place
 }
 
-// MaxSources is how many addresses of each family an interface's packets may come from.
+// MaxSources is the maximum number of source addresses of each family at an interface.
 const MaxSources = 4
 
 // Place is a filter's place among the programs of an interface.
 type Place int
 
 const (
-	// Last is behind all that are at tcx when it is attached.
+	// Last puts the filter after all programs that are at tcx at that time.
 	Last Place = iota
-	// First is before all that are at tcx then but the frame filter and the switch's program:
-	// another network's program may take every packet, and with it those that this filter is for.
+	// First puts the filter before all programs that are at tcx at that time, except for the frame
+	// filter and the switch's program. Another network's program may consume every packet,
+	// including those that the filter must drop.
 	First
-	// LastFilter is behind tcx and behind filters of clsact, for a switch that is there as well.
+	// LastFilter puts the filter after tcx and after the filters of clsact, if the switch is there
+	// as well.
 	LastFilter
 )
 
@@ -89,7 +93,7 @@ type side struct {
 	at     ebpf.AttachType
 	parent uint32 // of a filter of clsact
 	name   string // of the program
-	former string // of the program of agents before; "": they had none
+	former string // of the previous version's program; "": it had none
 }
 
 var (
@@ -97,7 +101,7 @@ var (
 	outgoing = side{ebpf.AttachTCXEgress, netlink.HANDLE_MIN_EGRESS, ingressProgNetcraqEgress, ""}
 )
 
-// check says what is wrong with rules.
+// check returns an error if the rules make no sense.
 func (r Rules) check() error {
 	if !r.Everything && r.Port == 0 && r.Destination == 0 {
 		return errors.New(
@@ -127,16 +131,16 @@ func (r Rules) check() error {
 	return nil
 }
 
-// Attach puts a filter onto an interface of the calling thread's network namespace, in the place of
-// one that is there. There is no moment without one.
+// Attach puts a filter onto an interface of the calling thread's network namespace. It replaces an
+// existing one without a gap.
 func Attach(ifindex int, r Rules) error { return incoming.attach(ifindex, r) }
 
-// AttachEgress does the same for packets that leave by an interface, to a pod. The filter lets the
-// switch's packets pass, which have SwitchMark, and stands before all programs that are at tcx
-// then, whatever the rules' Place.
+// AttachEgress does the same for packets that leave through an interface, to a pod. The filter
+// passes the switch's packets, which carry SwitchMark. It stands before all programs that are at
+// tcx at that time, whatever the rules' Place.
 //
-// A bridge without br_netfilter takes packets from pod to pod past the stack filter. A pod that is
-// not a port of the switch has no ingress filter.
+// Packets from pod to pod over a bridge without br_netfilter bypass the stack filter, and a sender
+// that is not a port of the switch has no ingress filter. So the receiver needs this one.
 func AttachEgress(ifindex int, r Rules) error {
 	r.Place = First
 	return outgoing.attach(ifindex, r)
@@ -162,7 +166,7 @@ func (s side) attach(ifindex int, r Rules) error {
 		if err := s.attachFilter(ifindex, prog); err != nil {
 			return err
 		}
-		return attach.DetachAt(s.at, ifindex, old...) // of an earlier agent, with other options
+		return attach.DetachAt(s.at, ifindex, old...) // an earlier agent's, with other options
 	}
 	anchor := link.Tail()
 	if r.Place == First {
@@ -176,7 +180,7 @@ func (s side) attach(ifindex int, r Rules) error {
 		}
 	}
 	if len(old) > 0 {
-		before, err := ebpf.NewProgramFromID(old[0]) // the kernel replaces none by its id
+		before, err := ebpf.NewProgramFromID(old[0]) // the kernel replaces no program by its id
 		if err != nil {
 			return fmt.Errorf("replacing the ingress filter: %w", err)
 		}
@@ -187,10 +191,10 @@ func (s side) attach(ifindex int, r Rules) error {
 		Attach: s.at, Anchor: anchor}); err != nil {
 		return fmt.Errorf("attaching the ingress filter: %w", err)
 	}
-	if err := s.removeFilter(ifindex); err != nil { // the same
+	if err := s.removeFilter(ifindex); err != nil { // for the same reason
 		return err
 	}
-	if len(old) > 1 { // of this agent and of an earlier one
+	if len(old) > 1 { // one of this agent and one of an earlier one
 		return attach.DetachAt(s.at, ifindex, old[1:]...)
 	}
 	return nil
@@ -210,10 +214,10 @@ func (s side) attached(ifindex int) (bool, error) {
 	return s.filterAttached(ifindex)
 }
 
-// Detach takes the filter off an interface, if there is one.
+// Detach removes the filter from an interface, if it has one.
 func Detach(ifindex int) error { return incoming.detach(ifindex) }
 
-// DetachEgress removes the egress filter of an interface, if there is one.
+// DetachEgress removes the egress filter from an interface, if it has one.
 func DetachEgress(ifindex int) error { return outgoing.detach(ifindex) }
 
 func (s side) detach(ifindex int) error {
@@ -224,11 +228,11 @@ func (s side) detach(ifindex int) error {
 	return errors.Join(attach.DetachAt(s.at, ifindex, there...), s.removeFilter(ifindex))
 }
 
-// withoutTCX has the tests do what kernels before 6.6 need.
+// withoutTCX makes the tests use the code for kernels before 6.6.
 var withoutTCX bool
 
-// find gives the filters at an interface: none, one, or one of this agent and one of an agent
-// before.
+// find returns the filters at an interface: none, one, or one of this agent and one of an earlier
+// agent.
 func (s side) find(ifindex int) ([]ebpf.ProgramID, error) {
 	if withoutTCX {
 		return nil, ebpf.ErrNotSupported

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pair makes two namespaces with a cable between them, 10.0.0.1 at the one that the filter is for,
-// and 10.0.0.2.
+// pair makes two namespaces with a cable between them: 10.0.0.1, which the filter is for, and
+// 10.0.0.2.
 func pair(t *testing.T) (filtered, other netns.NsHandle, ifindex int) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -23,14 +23,14 @@ func pair(t *testing.T) (filtered, other netns.NsHandle, ifindex int) {
 	home, err := netns.Get()
 	check(t, err)
 	t.Cleanup(func() {
-		if netns.Set(home) == nil { // a thread that cannot go back is not given back
+		if netns.Set(home) == nil { // a thread that cannot return to its namespace stays locked and ends
 			runtime.UnlockOSThread()
 		}
 		home.Close()
 	})
 	other, err = netns.New()
 	check(t, err)
-	filtered, err = netns.New() // and this thread is in it
+	filtered, err = netns.New() // this thread is now in the new namespace
 	check(t, err)
 	t.Cleanup(func() { other.Close(); filtered.Close() })
 	check(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "a"}, PeerName: "b",
@@ -65,8 +65,8 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// passes sends datagrams from the other namespace to a port of the filtered one until one comes:
-// for long where one is expected, on a busy machine, and twice if none is.
+// passes sends datagrams from the other namespace to a port of the filtered one until one arrives.
+// It tries for long if it expects one, because the machine may be busy, and twice otherwise.
 func passes(t *testing.T, filtered, other netns.NsHandle, from, to int, expected bool) bool {
 	t.Helper()
 	server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: to})
@@ -92,7 +92,7 @@ func passes(t *testing.T, filtered, other netns.NsHandle, from, to int, expected
 	return false
 }
 
-// TestFilter puts the filter on, changes its rules, and takes it off, at tcx and as a filter of
+// TestFilter attaches the filter, changes its rules, and removes it, at tcx and as a filter of
 // clsact.
 func TestFilter(t *testing.T) {
 	for name, old := range map[string]bool{"tcx": false, "clsact": true} {
@@ -113,7 +113,7 @@ func TestFilter(t *testing.T) {
 				}
 			}
 			there(false)
-			check(t, Detach(ifindex)) // of none
+			check(t, Detach(ifindex)) // there is none
 			expect("no filter", 7, 20035, true)
 			check(t, Attach(ifindex, Rules{Port: 20035, Destination: 20037}))
 			there(true)
@@ -122,7 +122,7 @@ func TestFilter(t *testing.T) {
 			expect("filter", 7, 20037, false)
 			expect("filter", 20037, 7, true)
 			expect("filter", 7, 8, true)
-			check(t, Attach(ifindex, Rules{Port: 99})) // in its place
+			check(t, Attach(ifindex, Rules{Port: 99})) // replaces the first one
 			expect("other rules", 7, 20035, true)
 			expect("other rules", 7, 99, false)
 			check(t, Detach(ifindex))

@@ -15,7 +15,8 @@ var (
 	nodeAddr6 = netip.MustParseAddr("fd00:1::1")
 )
 
-// arrive6 sends an IPv6 packet to the node in all ways and names those in which it arrives.
+// arrive6 sends an IPv6 packet to the node in every encapsulation and returns the names of those in
+// which it arrives.
 func (r *route) arrive6(at *udptest.Recorder, p udptest.Packet) (names []string) {
 	r.t.Helper()
 	ways := udptest.Wrap6(p)
@@ -36,8 +37,8 @@ func (r *route) arrive6(at *udptest.Recorder, p udptest.Packet) (names []string)
 	return names
 }
 
-// TestIPv6: over IPv6, too, nothing gets past the ingress filter to or from the switches' and the
-// tunnels' ports, in whatever it is wrapped, and nothing from addresses that are not the pod's.
+// TestIPv6: over IPv6, too, the ingress filter stops all packets to or from the switches' and the
+// tunnels' ports, in every encapsulation, and all packets from addresses that are not the pod's.
 func TestIPv6(t *testing.T) {
 	r := newRoute(t)
 	at := r.node.UDP6()
@@ -49,7 +50,7 @@ func TestIPv6(t *testing.T) {
 	kinds := []struct {
 		p       udptest.Packet
 		passes  bool // the rules for pods
-		checked bool // ... but not its source
+		checked bool // ... but its source is wrong
 	}{
 		{packet(podAddr6, 1000, netcraq), false, false},
 		{packet(podAddr6, netcraq, other), false, false},
@@ -60,8 +61,8 @@ func TestIPv6(t *testing.T) {
 		{packet(netip.MustParseAddr("fe80::99"), 1000, other), true, false},
 		{packet(netip.MustParseAddr("fe80::98"), 1000, other), false, true},
 	}
-	// what Linux takes: all but frames with more headers of options than it reads, and
-	// authentication that it knows nothing about
+	// Linux accepts all but frames with more option headers than it reads, and with authentication
+	// that it does not know
 	wanted := []string{"plain", "plain, tag 8100, tag 8100", "hop-by-hop options", "8 headers of options",
 		"fragments of [8]", "fragments of [8 16], the last one first, tag 8100", "fragments of [24] with options"}
 	for _, tagged := range []bool{false, true} {
@@ -94,7 +95,7 @@ func TestIPv6(t *testing.T) {
 			t.Logf("%s to %s: %d ways without a filter, %d with", k.p.Src, k.p.Dst, len(before), len(after))
 		}
 	}
-	// TCP and pings have sources, too, and Neighbor Discovery continues
+	// TCP and pings are checked for their source, too, and Neighbor Discovery still works
 	r.node.Do(func() error {
 		return Attach(r.node.Index("ncq"), Rules{Port: netcraq, CheckSources: true, Sources: []netip.Addr{podAddr6}})
 	})
@@ -112,7 +113,7 @@ func TestIPv6(t *testing.T) {
 	}
 }
 
-// TestBadSources: what the filter cannot check is refused.
+// TestBadSources: Attach refuses sources that the filter cannot check.
 func TestBadSources(t *testing.T) {
 	for want, sources := range map[string][]netip.Addr{
 		"not 0 IPv4 and 5 IPv6":      slices.Repeat([]netip.Addr{podAddr6}, 5),

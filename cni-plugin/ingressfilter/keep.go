@@ -11,14 +11,14 @@ import (
 	"github.com/netcraq/netcraq/internal/nftwatch"
 )
 
-// made has the tables that this process has written last, by network namespace and name. It is
-// locked while any is written, so that none is restored in an older version.
+// made are the tables that this process wrote last, by network namespace and name. The lock is held
+// while a table is written, so that KeepRules restores no older version.
 var made = struct {
 	sync.Mutex
 	writes map[string]map[string]func(*table) error
 }{writes: map[string]map[string]func(*table) error{}}
 
-// madeHere is those of the calling thread's network namespace. made is locked.
+// madeHere returns those of the calling thread's network namespace. The caller holds made's lock.
 func madeHere() (map[string]func(*table) error, error) {
 	space, err := netns.Get()
 	if err != nil {
@@ -32,9 +32,9 @@ func madeHere() (map[string]func(*table) error, error) {
 	return made.writes[id], nil
 }
 
-// KeepRules restores the rules of ApplyTunnels and ApplySwitch in the calling thread's network
-// namespace as soon as somebody has deleted them, until ctx ends, and calls restored then. It
-// returns at once.
+// KeepRules restores the tables of ApplyTunnels and ApplySwitch in the calling thread's network
+// namespace whenever another program deletes them, until ctx ends. It calls restored after each
+// attempt. It returns at once.
 func KeepRules(ctx context.Context, restored func(name string, err error)) error {
 	_, err := nftwatch.Watch(ctx, func() { look(restored) })
 	if err != nil {
@@ -43,13 +43,13 @@ func KeepRules(ctx context.Context, restored func(name string, err error)) error
 	return nil
 }
 
-// look puts back what is not there.
+// look restores the missing tables.
 func look(restored func(name string, err error)) {
 	made.Lock()
 	defer made.Unlock()
 	here, err := madeHere()
 	if err != nil {
-		return // it looks again
+		return // the next look tries again
 	}
 	for name, write := range here {
 		conn, err := nftables.New()

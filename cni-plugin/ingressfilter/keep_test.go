@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/internal/nftwatch"
 )
 
-// TestKeep: a firewall that is loaded again takes away all tables, and the stack's filter is there
-// again at once, with what it was told last. What the agent removes itself stays away.
+// TestKeep: when a reloaded firewall deletes all tables, KeepRules restores the stack filter at
+// once, with its last rules. A table that the agent itself removes stays away.
 func TestKeep(t *testing.T) {
 	r := newRoute(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -37,7 +37,7 @@ func TestKeep(t *testing.T) {
 		t.Fatalf("with the filter there arrives %v", got)
 	}
 	for range 3 {
-		r.node.Do(func() error { // as "nft flush ruleset"
+		r.node.Do(func() error { // as "nft flush ruleset" does
 			conn, err := nftables.New()
 			check(t, err)
 			conn.FlushRuleset()

@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/internal/nftwatch"
 )
 
-// Tables of the stack filter, for each address family (ip and ip6). Each is replaced as a whole, in
-// one transaction: there is no moment without it.
+// The stack filter has these tables, in each address family (ip and ip6). Each is replaced as a
+// whole in one transaction, so there is no moment without it.
 //
 //	table ip netcraq_tunnels {
 //	  set tunnels { who may send in which tunnel: address . VNI }
@@ -33,64 +33,64 @@ import (
 //	  chain prerouting-nat, output-nat { udp dport PORT dnat to ip daddr }
 //	}
 //
-// Each chain but postrouting begins with a rule that ignores everything but UDP.
+// Each chain except postrouting begins with a rule that accepts everything but UDP.
 //
-// A process that is not root's must not send tunnel packets: the other node would take them for
-// this node's. But the kernel keeps a packet's socket when it puts the packet into a tunnel, so the
+// Only root's processes may send tunnel packets, because the other node would take them for this
+// node's. But the kernel keeps a packet's socket when it puts the packet into a tunnel. So the
 // output hook sees tunnel packets with the sockets of the processes whose packets are inside. The
-// chain postrouting marks these packets before the kernel puts them in. Only privileged processes
-// can set a mark themselves.
+// chain postrouting marks these packets before the kernel encapsulates them. Only privileged
+// processes can set a mark themselves.
 //
-// The chains before routing keep these ports from NAT. Otherwise a Service with the node's
-// address among its externalIPs, or a pod with a hostPort, would get tunnel packets, and the
-// requests of the node's own processes. The kernel neither tracks nor translates tunnel packets.
-// It does track requests, so that a firewall that lets in replies still lets in the switch's, but
-// it translates their destination to what it is already: a packet is translated once only.
+// The chains before routing exempt these ports from NAT. Otherwise a Service with the node's
+// address among its externalIPs, or a pod with a hostPort, would get tunnel packets and the
+// requests of the node's own processes. Tunnel packets are neither tracked nor translated. Requests
+// are tracked, so that a firewall that accepts replies also accepts the switch's. Their destination
+// is translated to itself, because the kernel translates a packet only once.
 //
-// The node forwards none of these packets for anybody: tunnels begin and end at the nodes, and
-// NetCRAQ's packets are the switch's. A pod that sends them through the node would be taken for
-// this node by the next one. At these two hooks packets are as they are after all unwrapping, with
-// their real destination: a service's address has been replaced by one behind it, which a user who
-// may make services chooses.
+// The node forwards none of these packets: tunnels begin and end at the nodes, and only switches
+// forward NetCRAQ packets. The next node would take a pod's packet that came through this node for
+// one of this node. At these two hooks the kernel has unwrapped packets completely, and they have
+// their real destination: it has replaced a service's address by an endpoint's, which any user who
+// may create Services chooses.
 const (
 	TunnelsTable = "netcraq_tunnels"
 	SwitchTable  = "netcraq_switch"
 )
 
-// Tunnel is one that another node may send in.
+// Tunnel is a tunnel in which another node may send.
 type Tunnel struct {
 	Peer netip.Addr // the other node's address, of either family
 	VNI  uint32     // the tunnel's network identifier, 24 bits
 }
 
-// TunnelEnd is where tunnels end on a node.
+// TunnelEnd is the address and interface where tunnels end on a node.
 type TunnelEnd struct {
-	Address netip.Addr // the node's, of either family
-	Uplink  string     // the interface by which they come
+	Address netip.Addr // the node's address, of either family
+	Uplink  string     // the interface that tunnel packets arrive at
 }
 
 // Tunnels say which VXLAN packets a node accepts.
 type Tunnels struct {
 	Port uint16      // the tunnels' UDP port
-	Ends []TunnelEnd // one of each family in which there are tunnels
+	Ends []TunnelEnd // one for each family that has tunnels
 	From []Tunnel
-	// Devices are the interfaces by which the node's own processes send into tunnels.
+	// Devices are the interfaces through which the node's own processes send into tunnels.
 	Devices []string
 }
 
-// family is an address family's, as nftables sees it: offsets and length in bytes.
+// family is an address family for nftables: offsets and lengths in bytes.
 type family struct {
 	table       nftables.TableFamily
 	address     nftables.SetDatatype
 	source      uint32
 	destination uint32
 	length      uint32
-	// second is the register of a key's second part, behind an address in firstRegister.
+	// second is the register of a key's second part, after an address in firstRegister.
 	second uint32
 }
 
-// Offsets of addresses in IPv4 (RFC 791) and IPv6 (RFC 8200). A register of 16 bytes is four of 32
-// bits, of which REG32_00 begins the first one and REG32_04 the next.
+// Offsets of addresses in IPv4 (RFC 791) and IPv6 (RFC 8200) headers. A register of 16 bytes
+// consists of four registers of 32 bits: the first one begins at REG32_00, the next at REG32_04.
 var (
 	ipv4 = family{nftables.TableFamilyIPv4, nftables.TypeIPAddr, 12, 16, 4, unix.NFT_REG32_01}
 	ipv6 = family{nftables.TableFamilyIPv6, nftables.TypeIP6Addr, 8, 24, 16, unix.NFT_REG32_04}
@@ -103,7 +103,7 @@ func familyOf(a netip.Addr) family {
 	return ipv6
 }
 
-// families are those that this kernel has. All Linux has IPv4.
+// families are the address families that this kernel supports. Every Linux supports IPv4.
 func families() []family {
 	if _, err := os.Stat("/proc/sys/net/ipv6"); errors.Is(err, os.ErrNotExist) {
 		return []family{ipv4}
@@ -111,8 +111,9 @@ func families() []family {
 	return []family{ipv4, ipv6}
 }
 
-// Offsets in bytes: in UDP (RFC 768), and VXLAN's identifier after UDP's header (RFC 7348), which
-// is three bytes and a reserved one that is 0.
+// Offsets in bytes of the ports in the UDP header (RFC 768), and of VXLAN's identifier, counted
+// from the UDP header (RFC 7348). The identifier has three bytes, followed by a reserved one that
+// is 0.
 const (
 	sportOffset = 0
 	dportOffset = 2
@@ -121,7 +122,7 @@ const (
 
 const firstRegister = unix.NFT_REG_1
 
-// check says what is wrong with tunnels.
+// check returns an error if the tunnels make no sense.
 func (t Tunnels) check() error {
 	ends := map[nftables.TableFamily]bool{}
 	for _, e := range t.Ends {
@@ -143,8 +144,8 @@ func (t Tunnels) check() error {
 	return nil
 }
 
-// ApplyTunnels makes Tunnels the rule in the calling thread's network namespace. In a family
-// without an end nothing is taken.
+// ApplyTunnels puts Tunnels into effect in the calling thread's network namespace. In a family
+// without an end it drops all tunnel packets.
 func ApplyTunnels(t Tunnels) error {
 	if err := t.check(); err != nil {
 		return err
@@ -164,8 +165,8 @@ func ApplyTunnels(t Tunnels) error {
 						nftables.SetElement{Key: binary.BigEndian.AppendUint32(f.Peer.AsSlice(), f.VNI<<8)})
 				}
 			}
-			// nft's own programs need a type with a length: with that of integers they abort, at
-			// `nft list ruleset` too (nft 1.0.6). They show the identifier as a mark.
+			// nft needs a key type with a length. With the type "integer" it aborts, even at `nft
+			// list ruleset` (nft 1.0.6). It shows the identifier as a mark.
 			set := &nftables.Set{Table: w.table, Name: "tunnels",
 				KeyType: nftables.MustConcatSetType(w.family.address, nftables.TypeMark)}
 			if err := w.conn.AddSet(set, elements); err != nil {
@@ -196,14 +197,14 @@ func ApplyTunnels(t Tunnels) error {
 	})
 }
 
-// inside is the bit of a packet's mark that is set from when the packet is put into a tunnel until
-// the tunnel's packet is sent.
+// inside is the bit of a packet's mark that is set when the packet is put into a tunnel and cleared
+// when the tunnel packet is sent.
 const inside = 1 << 12
 
 // SwitchMark is the bit of a packet's mark that the node's switch sets on its packets, so that
 // AttachEgress recognizes them. A pod cannot set it, because the kernel clears marks between
-// network namespaces. It is the same bit as inside, because the stack filter clears that one when a
-// packet has been put into a tunnel.
+// network namespaces. It is the same bit as inside, because the stack filter clears that bit after
+// the packet has been put into a tunnel.
 const SwitchMark = inside
 
 // mark loads the bits of a packet's mark that are in keep, and flips those in flip.
@@ -225,8 +226,8 @@ func withoutMark(bits uint32) []expr.Any {
 	return append(mark(bits, 0), equal(make([]byte, 4))...)
 }
 
-// TunnelsFiltered reports whether ApplyTunnels has been called in the calling thread's network
-// namespace, and by an agent that knows all families of this kernel.
+// TunnelsFiltered reports whether ApplyTunnels was called in the calling thread's network
+// namespace, by an agent that supports all families of this kernel.
 func TunnelsFiltered() (bool, error) { return TablePresent(TunnelsTable) }
 
 // TablePresent reports whether nftables has a table of that name in the calling thread's network
@@ -239,7 +240,7 @@ func TablePresent(name string) (bool, error) {
 	return isThere(conn, name)
 }
 
-// isThere reports whether the tables of a name are there, in all families.
+// isThere reports whether tables of a name exist in all families.
 func isThere(conn *nftables.Conn, name string) (bool, error) {
 	var all []nftables.TableFamily
 	for _, f := range families() {
@@ -251,11 +252,11 @@ func isThere(conn *nftables.Conn, name string) (bool, error) {
 // RemoveTunnels removes ApplyTunnels' tables.
 func RemoveTunnels() error { return remove(TunnelsTable) }
 
-// ApplySwitch makes the node's own stack accept NetCRAQ's packets, of a UDP port, only from the
-// switch: hostEnd is the name of the interface by which the switch's answers to the node's own
-// processes come. Anything else that reaches the stack has bypassed the switch. Of the node's own
-// processes only those of root may send requests to the switch: to it they are all one host, with
-// the rights of the agent and the gateway.
+// ApplySwitch makes the node's own stack accept NetCRAQ packets, of a UDP port, only from the
+// switch. hostEnd is the interface where the switch's answers to the node's own processes arrive.
+// All other packets that reach the stack have bypassed the switch. Only root's processes on the
+// node may send requests to the switch, because to the switch all processes are one host, with the
+// rights of the agent and the gateway.
 func ApplySwitch(udpPort uint16, hostEnd string) error {
 	return replace(SwitchTable, func(w *table) error {
 		input, forward := w.chain("input", nftables.ChainHookInput),
@@ -281,21 +282,21 @@ func ApplySwitch(udpPort uint16, hostEnd string) error {
 var beforeRouting = map[string]*nftables.ChainHook{
 	"prerouting": nftables.ChainHookPrerouting, "output": nftables.ChainHookOutput}
 
-// beforeOthersNAT comes after connection tracking (-200), and before where iptables and kube-proxy
+// beforeOthersNAT comes after connection tracking (-200), and before iptables and kube-proxy
 // translate destinations (-100).
 var beforeOthersNAT = nftables.ChainPriorityRef(-150)
 
 // RemoveSwitch removes ApplySwitch's tables.
 func RemoveSwitch() error { return remove(SwitchTable) }
 
-// table is one that is being written.
+// table is a table that is being written.
 type table struct {
 	conn   *nftables.Conn
 	table  *nftables.Table
 	family family
 }
 
-// replace writes the tables of a name, of all families, in the place of those that are there.
+// replace replaces the tables of a name, in all families.
 func replace(name string, write func(*table) error) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -313,12 +314,12 @@ func replace(name string, write func(*table) error) error {
 	return err
 }
 
-// writeAll is replace by a connection.
+// writeAll is replace over a given connection.
 func writeAll(conn *nftables.Conn, name string, write func(*table) error) error {
 	var err error
 	for _, f := range families() {
 		w := &table{conn, &nftables.Table{Family: f.table, Name: name}, f}
-		conn.AddTable(w.table) // so that there is one to delete
+		conn.AddTable(w.table) // so that DelTable finds one to delete
 		conn.DelTable(w.table)
 		conn.AddTable(w.table)
 		if err = write(w); err != nil {
@@ -357,13 +358,13 @@ func remove(name string) error {
 	return errors.Join(errs...)
 }
 
-// chain makes one that leaves alone what is not UDP, with a first rule: most packets of a node are
-// not.
+// chain makes a chain whose first rule accepts everything but UDP, because most packets of a node
+// are not UDP.
 func (w *table) chain(name string, hook *nftables.ChainHook) *nftables.Chain {
 	return w.chainOf(nftables.ChainTypeFilter, name, hook, nftables.ChainPriorityFilter)
 }
 
-// chainOf is chain for a type and a priority.
+// chainOf is chain with a given type and priority.
 func (w *table) chainOf(kind nftables.ChainType, name string, hook *nftables.ChainHook,
 	at *nftables.ChainPriority) *nftables.Chain {
 	c := w.base(kind, name, hook, at)
@@ -374,7 +375,7 @@ func (w *table) chainOf(kind nftables.ChainType, name string, hook *nftables.Cha
 	return c
 }
 
-// base makes a chain at a hook without any rule.
+// base makes a chain without rules at a hook.
 func (w *table) base(kind nftables.ChainType, name string, hook *nftables.ChainHook,
 	at *nftables.ChainPriority) *nftables.Chain {
 	return w.conn.AddChain(&nftables.Chain{Table: w.table, Name: name, Type: kind, Hooknum: hook, Priority: at})
@@ -402,7 +403,7 @@ func notOfRoot() []expr.Any {
 
 func iifname(name string) []expr.Any { return named(expr.MetaKeyIIFNAME, name) }
 
-// named matches packets whose interface, of one direction, has a name.
+// named matches packets whose incoming or outgoing interface has a name.
 func named(direction expr.MetaKey, name string) []expr.Any {
 	padded := make([]byte, unix.IFNAMSIZ)
 	copy(padded, name)
@@ -415,7 +416,7 @@ func port(offset uint32, number uint16) []expr.Any {
 		equal(binaryutil.BigEndian.PutUint16(number))...)
 }
 
-// network loads an address of the packet.
+// network loads one of the packet's addresses.
 func (w *table) network(offset uint32) []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: firstRegister, Base: expr.PayloadBaseNetworkHeader,
 		Offset: offset, Len: w.family.length}}

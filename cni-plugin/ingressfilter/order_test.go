@@ -13,16 +13,17 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/attach"
 )
 
-// TestFirst puts a filter back at an interface of another plugin's that has the frame filter, the
-// switch's program and the other plugin's. The filter stands behind the first two, because before
-// the switch's program it would drop what the switch is for, and before the last.
+// TestFirst reattaches a filter to another plugin's interface, which has the frame filter, the
+// switch's program and the other plugin's program. The filter goes after the first two, because
+// before the switch's program it would drop the packets that are for the switch. It goes before the
+// third one.
 func TestFirst(t *testing.T) {
 	r := newRoute(t)
 	r.node.Do(func() error {
 		index := r.node.Index("ncq")
 		names := []string{framefilter.Name, attach.SwitchProgram, name, "theirs"}
 		for _, n := range names {
-			if n == name { // somebody has taken it off
+			if n == name { // someone has removed it
 				continue
 			}
 			p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: n, Type: ebpf.SchedCLS, License: "Apache-2.0",

@@ -13,8 +13,8 @@ import (
 
 //go:generate go tool bpf2go -target bpfel ingress ingress.c -- -mcpu=v3 -Wall -Wextra -Werror
 
-// program loads the filter of a name into the kernel. (ingress.c has ports in network byte order,
-// and is for little endian.)
+// program loads the filter into the kernel under a name. (ingress.c has ports in network byte
+// order, and is for little endian.)
 func (r Rules) program(name string) (*ebpf.Program, error) {
 	rules := ingressUdpRules{Both: bits.ReverseBytes16(r.Port),
 		To: bits.ReverseBytes16(r.Destination)}
@@ -54,7 +54,7 @@ func (r Rules) program(name string) (*ebpf.Program, error) {
 	}
 	if r.Everything {
 		code := spec.Programs[ingressProgDropEverything].Instructions
-		// It goes by the same name, which is also that of its function.
+		// drop_everything goes by the same name, which must also be its function's name.
 		code[0] = btf.WithFuncMetadata(code[0], btf.FuncMetadata(&spec.Programs[name].Instructions[0]))
 		spec.Programs[name].Instructions = code
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// exchange sends some bytes from one namespace to another and has them come back.
+// exchange sends some bytes from one namespace to another and expects them back.
 func exchange(t *testing.T, from, to *udptest.Space, network, address string, size int) error {
 	t.Helper()
 	sent := bytes.Repeat([]byte("netcraq."), size/8+1)[:size]

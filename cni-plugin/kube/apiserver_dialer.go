@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// goneAfter is how long the node of an API server may be silent before a connection to it is given
-// up: a little longer than the leader's Lease lasts. Left to client-go that takes 45 s, in which an
-// agent whose API server has lost its power, or is cut off, neither hears of anything nor leads,
-// though the service's address leads to others.
+// goneAfter is the time without an answer after which the kernel gives up a connection to an API
+// server's node. It is a little longer than the leader's Lease. With client-go's own timeout (45
+// s), an agent whose API server has lost power, or is cut off, would neither learn of changes nor
+// lead for that time, even if the service's address leads to other API servers.
 const goneAfter = 5 * time.Second
 
-// DialAPIServer connects to an API server (rest.Config's Dial), and has the kernel find out when
-// its node is gone. It is the kernel there that answers, so a server that is starved or stopped
-// keeps its connections, which pings of HTTP/2 would end.
+// DialAPIServer connects to an API server (rest.Config's Dial), and makes the kernel detect that
+// its node is gone. The remote kernel answers these probes, so a starved or stopped server keeps
+// its connections; pings of HTTP/2 would end them.
 func DialAPIServer(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{
 		Timeout: goneAfter,
@@ -25,7 +25,7 @@ func DialAPIServer(ctx context.Context, network, address string) (net.Conn, erro
 			Interval: goneAfter / 5, Count: 3},
 		Control: func(_, _ string, c syscall.RawConn) error {
 			var failed error
-			err := c.Control(func(fd uintptr) { // tcp(7): what is sent is answered for so long
+			err := c.Control(func(fd uintptr) { // tcp(7): the timeout for the acknowledgement of sent data
 				failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT,
 					int(goneAfter.Milliseconds()))
 			})

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAPIServersNodeIsGone: connections to a node without power end soon, whether something was on
-// its way or not, and another one to it is not waited for any longer. One to a server that answers
-// nothing, on a node that is there, stays.
+// TestAPIServersNodeIsGone: connections to a node without power end soon, with or without data in
+// flight, and a new one to it soon fails. A connection to a server that does not answer, on a node
+// that is alive, stays.
 func TestAPIServersNodeIsGone(t *testing.T) {
 	t.Parallel()
 	listener, cut := apiServersNode(t)
@@ -41,7 +41,7 @@ func TestAPIServersNodeIsGone(t *testing.T) {
 	if _, err := asking.Write([]byte("GET")); err != nil {
 		t.Fatal(err)
 	}
-	const enough = 4 * goneAfter // for a busy machine; left alone they stay for minutes
+	const enough = 4 * goneAfter // for a busy machine; with the kernel's defaults they stay for minutes
 	for name, c := range map[string]net.Conn{"idle": idle, "asking": asking} {
 		_ = c.SetReadDeadline(begin.Add(enough))
 		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -58,9 +58,9 @@ func TestAPIServersNodeIsGone(t *testing.T) {
 	}
 }
 
-// apiServersNode makes a network namespace that this test's thread is in, and another one on a
-// cable, with a listener whose connections the kernel takes, and nobody answers. cut takes its
-// power away.
+// apiServersNode makes a network namespace for this test's thread, and another one on a cable, with
+// a listener whose connections the kernel accepts and no process serves. cut simulates a power
+// failure of the second one.
 func apiServersNode(t *testing.T) (listener net.Listener, cut func()) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -76,7 +76,7 @@ func apiServersNode(t *testing.T) (listener net.Listener, cut func()) {
 	home, err := netns.Get()
 	check(err)
 	t.Cleanup(func() {
-		if netns.Set(home) == nil { // a thread that cannot go back is not given back
+		if netns.Set(home) == nil { // a thread that cannot return to its namespace stays locked and ends
 			runtime.UnlockOSThread()
 		}
 		home.Close()

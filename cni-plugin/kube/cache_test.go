@@ -10,19 +10,19 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// TestPodInCache: what is kept of a pod is what is looked at.
+// TestPodInCache: the cache keeps only the fields of a pod that the agent reads.
 func TestPodInCache(t *testing.T) {
 	p := testutil.Pod("team", "a", "1", "fast", "n1", "true")
 	p.Annotations["large"], p.Labels = strings.Repeat("x", 1000), map[string]string{"a": "b"}
 	p.Spec.Containers = []corev1.Container{{Name: "c"}}
 	want := testutil.Pod("team", "a", "1", "fast", "n1", "true")
-	want.Labels = map[string]string{"a": "b"} // by which policies select it
+	want.Labels = map[string]string{"a": "b"} // policies select pods by labels
 	kept, err := withoutBallast(p)
 	q, ok := kept.(*corev1.Pod)
 	if err != nil || !ok || q.String() != want.String() {
 		t.Errorf("%v, %v", kept, err)
 	}
-	n := podroutes.Node{} // other kinds go their way
+	n := podroutes.Node{} // other kinds stay unchanged
 	if kept, err := withoutBallast(&n); err != nil || kept != any(&n) {
 		t.Errorf("%v, %v", kept, err)
 	}

@@ -25,8 +25,8 @@ const (
 	componentLabel = "app.kubernetes.io/component"
 )
 
-// keepChained puts the plugin behind the one that is there, and keeps it there until ctx ends, or
-// until unchain takes it and the ports of an agent away. fail ends the agent.
+// keepChained puts the plugin after the existing one, and keeps it there until ctx ends, or until
+// unchain removes it and an agent's ports. fail ends the agent.
 func (c CNI) keepChained(
 	ctx context.Context, socket string, log *slog.Logger, fail func(error),
 ) (unchain func(*agent.Agent) error, err error) {
@@ -51,16 +51,16 @@ func (c CNI) keepChained(
 	return func(a *agent.Agent) error {
 		stop()
 		<-ended
-		// First out of the list, so that no pod is made that asks for an agent.
+		// Remove the plugin from the list first, so that no new pod requires an agent.
 		return errors.Join(cniconf.Unchain(c.ConfDir), a.Release())
 	}, nil
 }
 
-// removalPatience bounds the question whether an agent that ends is to come back.
+// removalPatience bounds the check whether an ending agent is to come back.
 const removalPatience = 5 * time.Second
 
-// removed says whether the DaemonSet of an ending agent is gone or going. If the agent's own
-// account or rights are gone, all of NetCRAQ is.
+// removed reports whether the DaemonSet of an ending agent is deleted or being deleted. If the
+// agent's own account or rights are gone, all of NetCRAQ is being removed.
 func removed(r client.Reader, namespace, component string) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), removalPatience)
 	defer cancel()
@@ -84,8 +84,9 @@ func removed(r client.Reader, namespace, component string) (bool, error) {
 	return true, nil
 }
 
-// releaseIfRemoved takes the plugin out of the other's list, and everything off its interfaces,
-// where the agent goes for good; true: it does. Where that is not known pods continue having ports.
+// releaseIfRemoved removes the plugin from the other plugin's list, and everything from its
+// interfaces, if the agent is being uninstalled. It returns true if so. If it cannot find out, pods
+// keep their ports.
 func (o *Options) releaseIfRemoved(r client.Reader, a *agent.Agent, unchain func(*agent.Agent) error) bool {
 	gone, err := removed(r, o.Namespace, o.Component)
 	switch {
@@ -100,7 +101,7 @@ func (o *Options) releaseIfRemoved(r client.Reader, a *agent.Agent, unchain func
 	return gone && err == nil
 }
 
-// releaseNode removes what is not at pods' interfaces, when the switch has ended.
+// releaseNode removes everything that is not at pods' interfaces, after the switch has ended.
 func releaseNode() error {
 	return errors.Join(podroutes.RemovePeerLinks(nil), podroutes.Remove(), nodeswitch.DisconnectHost(),
 		ingressfilter.RemoveSwitch(), podroutes.RemoveServices())

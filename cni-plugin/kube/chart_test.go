@@ -10,8 +10,9 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/kubetest"
 )
 
-// TestChart installs the Helm chart into a real API server, which takes each object of it; upgrades
-// it, and removes it. The chain stays, since an agent has to take its keys out first.
+// TestChart installs the Helm chart into a real API server, which accepts each of its objects;
+// upgrades it, and uninstalls it. The chain's resource stays, because an agent must remove its keys
+// first.
 func TestChart(t *testing.T) {
 	helm, err := filepath.Abs("../../bin/helm")
 	if err != nil {
@@ -54,7 +55,7 @@ func TestChart(t *testing.T) {
 		t.Errorf("the chain is %q", got)
 	}
 	s.Kubectl(t, kubetest.Options{}, "auth", "can-i", "list", "nodes",
-		"--as=system:serviceaccount:"+namespace+":netcraq-agent") // it fails where the answer is no
+		"--as=system:serviceaccount:"+namespace+":netcraq-agent") // auth can-i fails if the answer is no
 
 	run("upgrade", "netcraq", chart, "--reuse-values", "--set", "prometheus=http://prometheus.monitoring:9090")
 	if got := arguments(); !strings.Contains(got, `"--prometheus=http://prometheus.monitoring:9090"`) {

@@ -9,13 +9,13 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// plugins are those that the agent installs.
+// plugins are the plugins that the agent installs.
 func (c CNI) plugins(chained bool) cniconf.Plugins {
 	return cniconf.Plugins{From: c.From, To: c.BinDir, Own: "netcraq-cni", OnlyOwn: chained}
 }
 
-// install makes the node's container runtime use the plugin, and makes sure that the runtime
-// continues until ctx ends. fail ends the agent.
+// install makes the node's container runtime use the plugin, and maintains that until ctx ends.
+// fail ends the agent.
 func (c CNI) install(
 	ctx context.Context, self podroutes.Node, socket string, log *slog.Logger, fail func(error),
 ) error {
@@ -25,7 +25,7 @@ func (c CNI) install(
 	}
 	config := cniconf.Config{Version: c.Version, Subnets: self.PodCIDRs, Socket: socket}
 	if c.ConfDir != "" {
-		if err := cniconf.UnchainOthers(c.ConfDir); err != nil { // of an agent that was behind another plugin
+		if err := cniconf.UnchainOthers(c.ConfDir); err != nil { // left by an agent with --chained
 			return err
 		}
 		changed, err := config.Write(c.ConfDir)
@@ -46,10 +46,10 @@ func (c CNI) install(
 	return nil
 }
 
-// CNI says where a container runtime looks for its network.
+// CNI says where a container runtime expects its network configuration and plugins.
 type CNI struct {
-	ConfDir string // "": the runtime's configuration is not this agent's business
+	ConfDir string // "": this agent does not manage the runtime's configuration
 	BinDir  string
-	From    string // the folder with the plugins to install; "": none are
-	Version string // of the specification
+	From    string // the folder with the plugins to install; "": install none
+	Version string // of the CNI specification
 }

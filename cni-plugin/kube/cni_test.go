@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestInstall: an agent that starts again, as the pods' network, keeps the entry that a service
-// mesh has put into its list, and writes the list again when somebody empties the folder.
+// TestInstall: an agent that restarts, and makes the pods' network, keeps a service mesh's entry in
+// its list, and rewrites the list if the folder was emptied.
 func TestInstall(t *testing.T) {
 	dir := t.TempDir()
 	list := filepath.Join(dir, cniconf.File)

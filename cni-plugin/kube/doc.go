@@ -1,4 +1,4 @@
-// Package kube is the node agent's life in a Kubernetes cluster.
+// Package kube runs the node agent in a Kubernetes cluster.
 //
 //	          ┌──────────────────────────── API server ───────────────────────────┐
 //	          │ Node (addresses, prefixes)   NetcraqNode (numbers)   NetcraqChain │
@@ -9,10 +9,10 @@
 //	          │ tunnels     │            │ switch,pods │       │ controller    │
 //	          └─────────────┘            └─────────────┘       └───────────────┘
 //
-// Run starts all of it on one node, in order (run.go). Each agent needs nothing but its own Node to
-// attach pods, and the other Nodes to route to them (member.go). One agent leads, as package leader
-// decides. It runs the controller and package reconcilers. The packages below this one, each with
-// one subject, import only those that stand further down:
+// Run starts everything on one node, in order (run.go). To attach pods, an agent needs only its own
+// Node; to route to other nodes' pods, also the other Nodes (member.go). One agent leads; package
+// leader elects it. The leader runs the controller and package reconcilers. The packages below,
+// each with one subject, import only packages further down the list:
 //
 //	kube          one node's agent: its switch, the plugin, routes, health, the end
 //	reconcilers   while this agent leads: numbers, the network, chains, events

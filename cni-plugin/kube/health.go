@@ -20,15 +20,15 @@ import (
 	"github.com/netcraq/netcraq/internal/persource"
 )
 
-// health serves what a kubelet and a Prometheus ask an agent. While it leads, its metrics are the
-// controller's as well.
+// health serves kubelet's probes and Prometheus metrics. While the agent leads, the metrics include
+// the controller's.
 type health struct {
 	mux     *http.ServeMux
 	own     *prometheus.Registry
 	leading prometheus.Gauge
 
 	mu    sync.Mutex
-	leads prometheus.Gatherer // the controller's; nil: this agent does not lead
+	leads prometheus.Gatherer // the controller's metrics; nil: this agent does not lead
 }
 
 func newHealth() *health {
@@ -47,7 +47,7 @@ func newHealth() *health {
 	return h
 }
 
-// watch shows an agent's attachments and whether it is ready.
+// watch exports an agent's number of attachments and its readiness.
 func (h *health) watch(a *agent.Agent) {
 	h.own.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "netcraq_agent_attachments", Help: "Interfaces of pods at this node's switch."},
 		func() float64 { return float64(len(a.Attachments())) }))
@@ -61,8 +61,8 @@ func (h *health) watch(a *agent.Agent) {
 	})
 }
 
-// serveWaiting answers a kubelet's probes at all addresses, since nobody has told the agent yet
-// which one is the node's: it is alive, and not ready. end frees the port.
+// serveWaiting answers a kubelet's probes at all addresses, because the agent does not know the
+// node's address yet: it is alive, but not ready. end frees the port.
 func serveWaiting(port int) (end func(), err error) {
 	l, err := net.Listen("tcp", ":"+strconv.Itoa(port))
 	if err != nil {
@@ -79,10 +79,10 @@ func serveWaiting(port int) (end func(), err error) {
 	return func() { server.Close() }, nil
 }
 
-// alive answers as long as the process does.
+// alive answers as long as the process runs.
 func alive(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) } // or the prober has gone
 
-// restored counts until next reports it.
+// restored counts restorations and then calls next.
 func (h *health) restored(next guards.Report) guards.Report {
 	count := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "netcraq_agent_restored_total", Help: "How often the agent has put back what somebody had taken away or changed: programs at interfaces, settings, tables of nftables."},
 		[]string{"what"})
@@ -98,7 +98,7 @@ func (h *health) restored(next guards.Report) guards.Report {
 	}
 }
 
-// lead shows a controller's metrics; nil: none any more.
+// lead adds a controller's metrics; nil removes them.
 func (h *health) lead(g prometheus.Gatherer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

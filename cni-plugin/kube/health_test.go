@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/guards"
 )
 
-// TestRestoredMetric: what was put back is counted by its kind, and what could not be is not.
+// TestRestoredMetric: successful restorations are counted by kind, failed ones are not.
 func TestRestoredMetric(t *testing.T) {
 	h := newHealth()
 	told := 0

@@ -8,29 +8,29 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// An ending agent takes its node's switch along. While agents are replaced, those on control-plane
-// nodes and the others at the same time, the switch may be the last member of a chain for some
-// seconds, until the replaced ones are members again: then the chain's values would be lost. So it
-// ends when each chain of its switch has another member, and no switch is being brought in.
+// The node's switch ends with its agent. While agents are replaced, those on control-plane nodes
+// and the others at the same time, the switch may be a chain's last member for some seconds, until
+// the replaced ones are members again. Its end would then lose the chain's values. So the agent
+// waits until each chain of its switch has another member, and no switch is joining.
 
-// lastMember waits for that.
+// lastMember waits until the switch may end.
 type lastMember struct {
 	self   string // the switch's name
 	chains func(context.Context) ([]admin.Chain, error)
-	// most bounds the wait, and silence that for a controller that does not answer: the agent that
-	// leads may be just being replaced.
+	// most bounds the wait. silence bounds it while the controller does not answer: the leading
+	// agent may be being replaced, too.
 	most, silence time.Duration
 	log           *slog.Logger
 }
 
-// The pod's grace period (60 s) has room for this, and for the node API's clients.
+// The pod's grace period (60 s) includes this wait, and leaves time for the node API's clients.
 const (
 	lastMemberMost    = 45 * time.Second
 	lastMemberSilence = 10 * time.Second
 	lastMemberEvery   = 200 * time.Millisecond
 )
 
-// wait returns when the switch may go, or it has waited long enough.
+// wait returns when the switch may end, or after the maximum wait.
 func (l lastMember) wait() {
 	ctx, cancel := context.WithTimeout(context.Background(), l.most)
 	defer cancel()
@@ -62,7 +62,7 @@ func (l lastMember) wait() {
 	}
 }
 
-// needed says why the switch may not go; "": it may.
+// needed says why the switch may not end; "": it may.
 func (l lastMember) needed(chains []admin.Chain) string {
 	for _, c := range chains {
 		member, others, joins := false, 0, false

@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// An agent that is told to end does so when its switch is not a chain's last member, or nobody can
-// say so for a while.
+// An agent that is told to end does so when its switch is not a chain's last member, or when the
+// controller has not answered for a while.
 func TestLastMember(t *testing.T) {
 	up := func(role, sw string) admin.Member {
 		return admin.Member{Switch: sw, Role: role, Ready: true, LeaseLive: true}

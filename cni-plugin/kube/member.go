@@ -23,35 +23,36 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// member keeps a node connected to the others, and says in its NetcraqNode where its switch is.
+// member keeps a node connected to the others, and publishes its switch's addresses in its
+// NetcraqNode.
 type member struct {
 	client client.Client
 	self   podroutes.Node
 	claims *nodeclaims.Claims
 	status v1alpha1.NetcraqNodeStatus
-	silent bool // there is no switch on the node to speak of
+	silent bool // the node has no switch to publish
 	log    *slog.Logger
 
 	route           func(self podroutes.Node, others []podroutes.Node) error // to the pods of other nodes
 	connect         func(self podroutes.Node, peers map[uint32]podroutes.Node) error
 	connectNumbered func(number int32) error // see attachment
-	// restart is called when something has changed that needs a new start.
+	// restart is called after a change that requires a new process.
 	restart func(error)
-	// lost wakes Reconcile when somebody has deleted kernel objects of this node.
+	// lost wakes Reconcile after someone has deleted kernel objects of this node.
 	lost apiobjects.Waker
 
 	trouble map[string]logonce.Last // by their subject
 }
 
 const (
-	// lookAgain is the time between two looks where all is well: somebody may have removed what
-	// nobody watches.
+	// lookAgain is the interval between checks while everything works, because not every removal is
+	// reported.
 	lookAgain = time.Minute
-	// tryAgain is that where it is not.
+	// tryAgain is the interval after a failure.
 	tryAgain = 5 * time.Second
 )
 
-// setup has a manager call it.
+// setup registers the reconciler with a manager.
 func (m *member) setup(mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("member").
 		Watches(&corev1.Node{}, apiobjects.Everything, builder.WithPredicates(nodeview.Changed)).
@@ -73,7 +74,7 @@ func (m *member) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 			return reconcile.Result{}, nil
 		}
 	}
-	// This node knows its own address from its own Node, whatever others may have.
+	// This node takes its own address from its own Node, even if other Nodes claim the same one.
 	m.say("claims", "the nodes leave out some of what this node's Node says",
 		m.claims.Settle(nodes).ErrorOf(m.self.Name))
 	_, others := nodeview.Around(nodes, m.self.Name)
@@ -82,8 +83,8 @@ func (m *member) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 		m.restart(host)
 		return reconcile.Result{}, nil
 	}
-	// One node that cannot be reached must not take all others with it: what can be done is done,
-	// and the rest is tried again.
+	// A node that cannot be reached must not affect the others: Reconcile does what it can, and
+	// retries the rest later.
 	again := reconcile.Result{RequeueAfter: lookAgain}
 	for _, did := range []bool{m.say("routes", "pods of some other nodes are not reached", m.route(m.self, others)),
 		m.say("peers", "the switches of some other nodes are not reached", m.connect(m.self, nodeview.Peers(nodes, m.self.Name))),
@@ -107,7 +108,7 @@ func (m *member) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	return again, nil
 }
 
-// say logs an error once; false: there is one.
+// say logs an error once. It returns true if there is none.
 func (m *member) say(subject, text string, err error) bool {
 	if m.trouble == nil {
 		m.trouble = map[string]logonce.Last{}

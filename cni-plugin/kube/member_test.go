@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// TestMemberNumbered: a node without IPv4 is connected to its switch when it has a number, and
-// begins again when that is another one.
+// TestMemberNumbered: a node without IPv4 connects to its switch once it has a number, and restarts
+// if the number changes.
 func TestMemberNumbered(t *testing.T) {
 	w := testutil.World(t, testutil.Node(1), testutil.Numbered("n01", 5, 0))
 	var restart, fails error
@@ -43,10 +43,10 @@ func TestMemberNumbered(t *testing.T) {
 	}
 }
 
-// TestMember: an agent is connected to the nodes that there are, by their numbers, and says where
-// it is.
+// TestMember: an agent connects to the existing nodes, by their numbers, and publishes its own
+// address.
 func TestMember(t *testing.T) {
-	impostor := testutil.Node(5) // with an address of n02
+	impostor := testutil.Node(5) // claims n02's address
 	impostor.Status.Addresses[1].Address = "192.0.2.2"
 	w := testutil.World(t, testutil.Node(1), testutil.Node(2), testutil.Node(3), testutil.Node(4), impostor,
 		testutil.Numbered("n01", 1, 0), testutil.Numbered("n02", 7, 0), testutil.Numbered("n04", 2, 0),
@@ -58,11 +58,11 @@ func TestMember(t *testing.T) {
 		route: func(_ podroutes.Node, others []podroutes.Node) error {
 			routes = nil
 			for _, n := range others {
-				if n.Address.IsValid() { // podroutes leaves out those without an address
+				if n.Address.IsValid() { // podroutes skips nodes without an address
 					routes = append(routes, fmt.Sprintf("%s via %s", n.PodCIDRs[0], n.Address))
 				}
 			}
-			return errors.New("one of them cannot be reached") // which must not keep it from the rest
+			return errors.New("one of them cannot be reached") // must not prevent the rest
 		},
 		connect: func(_ podroutes.Node, peers map[uint32]podroutes.Node) error {
 			ports = nil
@@ -78,7 +78,7 @@ func TestMember(t *testing.T) {
 	if got := strings.Join(routes, ", "); got != "10.244.2.0/24 via 192.0.2.2, 10.244.3.0/24 via 192.0.2.3, 10.244.4.0/24 via 192.0.2.4" {
 		t.Errorf("routes: %s", got)
 	}
-	if got := strings.Join(ports, " "); got != "2@n04 7@n02" { // n03 has no number yet, and "gone" is not a node
+	if got := strings.Join(ports, " "); got != "2@n04 7@n02" { // n03 has no number, and "gone" no Node
 		t.Errorf("ports: %s", got)
 	}
 	var own v1alpha1.NetcraqNode

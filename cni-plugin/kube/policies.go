@@ -20,14 +20,13 @@ const (
 	policiesTable = "netcraq_policies"
 )
 
-// policiesEvery is the time between two looks for the policies' table.
+// policiesEvery is the interval between checks for the policies' table.
 const policiesEvery = 2 * time.Second
 
 // readyWithPolicies makes the agent ready as soon as the node enforces network policies. Their
-// rules are in the kernel only, so a node that has booted has none until netcraq-policies has
-// started, and a pod that started before it would not be isolated. Where the cluster has no such
-// DaemonSet, or one that is told to let connections pass while it does not run (--fail-open), the
-// agent is ready at once. present reports whether the node has a table.
+// rules are in the kernel only, so a rebooted node has none until netcraq-policies has started, and
+// a pod that started earlier would not be isolated. If the cluster has no such DaemonSet, or one
+// with --fail-open, the agent is ready at once. present reports whether the node has a table.
 func readyWithPolicies(ctx context.Context, r client.Reader, namespace string, a *agent.Agent,
 	present func(table string) (bool, error), log *slog.Logger) {
 	said := ""
@@ -76,7 +75,7 @@ func missingPolicies(ctx context.Context, r client.Reader, namespace string,
 		" on this node (or set its --fail-open, or delete it)", nil
 }
 
-// enforces reports whether a DaemonSet is to enforce policies from a pod's first packet on.
+// enforces reports whether a DaemonSet must enforce policies from a pod's first packet on.
 func enforces(s apps.DaemonSet) bool {
 	if s.DeletionTimestamp != nil {
 		return false

@@ -20,8 +20,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agent"
 )
 
-// TestReadyWithPolicies starts an agent on a node that has booted, with and without the DaemonSet
-// that enforces network policies. Pods are attached only when the node enforces them.
+// TestReadyWithPolicies starts an agent on a rebooted node, with and without the DaemonSet that
+// enforces network policies. The agent attaches pods only when the node enforces them.
 func TestReadyWithPolicies(t *testing.T) {
 	set := func(namespace string, args ...string) *apps.DaemonSet {
 		s := &apps.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: policiesName, Namespace: namespace,

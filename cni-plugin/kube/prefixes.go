@@ -14,10 +14,10 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// checkPrefixes says whether --services or --switches overlaps what somebody else has: the node
-// sends what is for these prefixes to its switch, so it would cut off what else is there.
+// checkPrefixes returns an error if --services or --switches overlaps a prefix in other use. The
+// node sends packets for these prefixes to its switch, so an overlap would cut off the other use.
 func (o *Options) checkPrefixes(self podroutes.Node, services []netip.Prefix) error {
-	if o.Chained { // pods' addresses are the other plugin's matter, whatever the Node says
+	if o.Chained { // the other plugin decides on pods' addresses, whatever the Node says
 		self.PodCIDRs = nil
 	}
 	for i, p := range o.reserved() {
@@ -36,7 +36,7 @@ func (o *Options) checkPrefixes(self podroutes.Node, services []netip.Prefix) er
 	return nil
 }
 
-// reserved are the prefixes that lead to the switch: --services and, where the switches are on the
+// reserved are the prefixes that lead to the switch: --services and, if the switches are on the
 // nodes, --switches.
 func (o *Options) reserved() []netip.Prefix {
 	if o.Fabric != nil {
@@ -45,8 +45,8 @@ func (o *Options) reserved() []netip.Prefix {
 	return []netip.Prefix{o.Services, o.Switches}
 }
 
-// serviceRanges are the prefixes that the cluster's Services have their addresses from. Before
-// Kubernetes 1.33 the API server does not tell them. Then there is only its own address, which is
+// serviceRanges are the prefixes of the cluster's Services. Before Kubernetes 1.33 the API server
+// does not report them. Then serviceRanges returns only the API server's own address, which is in
 // one of them.
 func serviceRanges(ctx context.Context, r client.Reader) (out []netip.Prefix, err error) {
 	if a, err := netip.ParseAddr(os.Getenv("KUBERNETES_SERVICE_HOST")); err == nil {

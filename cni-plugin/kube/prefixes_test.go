@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// TestPrefixesOverlap: an agent refuses prefixes of its own that somebody else has, and says which,
-// whose, and what to do.
+// TestPrefixesOverlap: an agent refuses prefixes that are in other use. The error names the prefix,
+// its user and the remedy.
 func TestPrefixesOverlap(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 	services, err := serviceRanges(t.Context(), fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(

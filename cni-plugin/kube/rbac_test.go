@@ -27,7 +27,7 @@ import (
 
 const namespace = "netcraq-system"
 
-// apply applies the project's own manifests except for the DaemonSets.
+// apply applies the project's own manifests, except for the DaemonSets.
 func apply(t *testing.T, s *kubetest.Server) {
 	t.Helper()
 	s.Kubectl(t, kubetest.Options{}, "apply", "-f", "../deploy/namespace.yaml")
@@ -35,8 +35,8 @@ func apply(t *testing.T, s *kubetest.Server) {
 	s.Kubectl(t, kubetest.Options{}, "wait", "--for=condition=Established", "--timeout=60s", "crd", "netcraqchains.netcraq.io", "netcraqnodes.netcraq.io")
 }
 
-// as is a client with a token of a service account, bound to a pod on a node, as a kubelet gives it
-// to an agent.
+// as is a client with a token of a service account, bound to a pod on a node, as a kubelet gives an
+// agent.
 func as(t *testing.T, s *kubetest.Server, account, node string) client.Client {
 	t.Helper()
 	return clientOf(t, s, s.Token(t, namespace, account, node))
@@ -59,7 +59,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestRBAC tries what agents may do and, above all, what they may not.
+// TestRBAC checks the agents' rights and, above all, their limits.
 func TestRBAC(t *testing.T) {
 	s := kubetest.Start(t, kubetest.Options{})
 	apply(t, s)
@@ -71,7 +71,7 @@ func TestRBAC(t *testing.T) {
 			Spec: v1alpha1.NetcraqNodeSpec{Number: int32(i + 1)}}))
 	}
 	must(t, admin.Create(ctx, chain("main", 0)))
-	// A list that an operator has emptied stays in the resource. Go's type does not have it.
+	// A list that an operator has emptied stays in the resource, but Go's type omits it.
 	must(t, admin.Patch(ctx, chain("main", 0), client.RawPatch(types.MergePatchType,
 		[]byte(`{"spec": {"excludedNodes": [], "nodeSelector": {}, "slots": 0}}`))))
 	must(t, admin.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: namespace}}))
@@ -93,7 +93,7 @@ func TestRBAC(t *testing.T) {
 	create := func(c client.Client, o client.Object) func() error {
 		return func() error {
 			err := c.Create(ctx, o.DeepCopyObject().(client.Object), client.DryRunAll)
-			if apierrors.IsAlreadyExists(err) { // which is looked at after all rules
+			if apierrors.IsAlreadyExists(err) { // the API server checks that after all rules
 				err = nil
 			}
 			return err
@@ -166,7 +166,7 @@ func TestRBAC(t *testing.T) {
 	poll.Until(t, 30*time.Second, "the policy is in force", func() bool { return isPolicy(create(leader, secret(namespace, "mine"))()) })
 	for _, c := range []struct {
 		what           string
-		worker, leader bool // may it?
+		worker, leader bool // whether each may do it
 		f              func(client.Client) func() error
 	}{
 		{"read a node", true, true, func(c client.Client) func() error { return get(c, &corev1.Node{}, "", "node2") }},
@@ -309,7 +309,7 @@ func TestRBAC(t *testing.T) {
 	}
 }
 
-// isPolicy: a ValidatingAdmissionPolicy says Invalid.
+// isPolicy reports whether a ValidatingAdmissionPolicy refused with Invalid.
 func isPolicy(err error) bool {
 	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy")
 }
@@ -320,7 +320,7 @@ func chain(name string, id int32) *v1alpha1.NetcraqChain {
 			Placement: v1alpha1.Placement{Policy: v1alpha1.PlaceHot}}}
 }
 
-// TestValidation: what the definition of a chain takes, and what it says about what it does not.
+// TestValidation checks which chains the CRD accepts, and its errors for others.
 func TestValidation(t *testing.T) {
 	s := kubetest.Start(t, kubetest.Options{})
 	apply(t, s)
@@ -328,7 +328,7 @@ func TestValidation(t *testing.T) {
 	ctx := context.Background()
 	for _, c := range []struct {
 		change func(*v1alpha1.NetcraqChain)
-		want   string // in the error; "": it is taken
+		want   string // part of the error; "": the chain is accepted
 	}{
 		{func(*v1alpha1.NetcraqChain) {}, ""},
 		{func(c *v1alpha1.NetcraqChain) { c.Spec.LeaseMillis = 0 }, ""},
@@ -366,7 +366,7 @@ func TestValidation(t *testing.T) {
 			t.Errorf("%v, want %q", err, what)
 		}
 	}
-	// What is left out: a client that knows nothing about the types.
+	// The defaults: a client that does not know the types.
 	s.Kubectl(t, kubetest.Options{}, "create", "-f", "testdata/least.yaml")
 	var least v1alpha1.NetcraqChain
 	must(t, admin.Get(ctx, client.ObjectKey{Name: "least"}, &least))

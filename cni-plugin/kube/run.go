@@ -40,12 +40,12 @@ import (
 	"github.com/netcraq/netcraq/internal/persource"
 )
 
-// Run is the life of an agent. It returns when ctx ends and its node's switch may go (lastMember),
-// or with an error when it has to be started again.
+// Run runs an agent. It returns when told ends and its node's switch may end (lastMember), or with
+// an error if the agent must be restarted.
 func Run(told context.Context, o Options) error {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(told))
 	defer cancel(nil)
-	// what is done before anything ends, in this order; nil: nothing has begun
+	// called before anything ends, in this order; nil: not needed yet
 	var leave, release atomic.Pointer[func()]
 	stop := context.AfterFunc(told, func() {
 		for _, before := range []*atomic.Pointer[func()]{&leave, &release} {
@@ -73,14 +73,14 @@ func Run(told context.Context, o Options) error {
 		o.Log.Warn("--services and --switches are not compared with all of the Services' addresses", "err", err)
 	}
 	if err := o.checkPrefixes(self, ranges); err != nil {
-		// A node whose pods depend on this agent continues, because a cluster can get other ranges,
-		// and can tell more about them, after an upgrade.
+		// A node whose pods depend on this agent continues, because an upgrade of the cluster can
+		// change its ranges, or make the API server report more of them.
 		if !agent.Attached(o.StateDir) {
 			return err
 		}
 		o.Log.Error("pods may not reach all of the cluster", "err", err)
 	}
-	// Certificates come when they come: pods do not wait for them.
+	// Pods do not wait for certificates.
 	id := identity.New(o.Node)
 	roles := []identity.Role{identity.Switch}
 	if o.Lead != nil {
@@ -107,7 +107,7 @@ func Run(told context.Context, o Options) error {
 	}
 	defer listener.Close()
 	at := func(port int) string { return net.JoinHostPort(self.Address.String(), strconv.Itoa(port)) }
-	var removing atomic.Bool // the agent goes for good, from a node that is another plugin's
+	var removing atomic.Bool // the agent is being uninstalled, on a node where another plugin makes the network
 	defer func() {
 		if removing.Load() {
 			if err := releaseNode(); err != nil {
@@ -148,7 +148,7 @@ func Run(told context.Context, o Options) error {
 	err = errors.Join(err, attached.connectHost(), podroutes.Watch(ctx, o.Log, m.lost.Wake),
 		ingressfilter.KeepRules(ctx, func(name string, err error) {
 			report(guards.Table, name, err)
-			m.lost.Wake() // masquerading may have gone with the same command
+			m.lost.Wake() // the same command may have removed the masquerading
 		}))
 	if err != nil {
 		return err
@@ -184,7 +184,7 @@ func Run(told context.Context, o Options) error {
 		last := lastMember{self: o.Node, chains: admin.NewClient("127.0.0.1", admin.Through(n.Link)).Chains,
 			most: lastMemberMost, silence: lastMemberSilence, log: o.Log}
 		first := func() {
-			if o.Fabric == nil { // else the chain's switches are elsewhere
+			if o.Fabric == nil { // otherwise the chain's switches are not on the nodes
 				last.wait()
 			}
 			n.Drain(o.Log)
@@ -211,7 +211,7 @@ func Run(told context.Context, o Options) error {
 	if o.Lead != nil {
 		p, err := reconcilers.New(reconcilers.Options{Lead: *o.Lead, Config: o.Config, Self: self,
 			Namespace: o.Namespace,
-			// An agent in a container may have no other folder to write to.
+			// An agent in a container may have no other writable folder.
 			Dir:           filepath.Join(filepath.Dir(o.Socket), "program"),
 			P4RuntimePort: o.P4RuntimePort, AgentPort: o.AgentPort, HealthPort: o.HealthPort, Fabric: o.Fabric,
 			Addresses: addresses, Chained: o.Chained, TLS: id.Client(), Claims: m.claims, Quota: keysOf, Log: o.Log,
@@ -256,7 +256,7 @@ func Run(told context.Context, o Options) error {
 	return err
 }
 
-// onlyTrouble leaves out what Kubernetes' libraries say when all is well, which is much.
+// onlyTrouble drops the routine messages of Kubernetes' libraries, which are many.
 type onlyTrouble struct{ slog.Handler }
 
 // Enabled implements slog.Handler.
@@ -274,7 +274,7 @@ func (h onlyTrouble) WithGroup(name string) slog.Handler {
 	return onlyTrouble{h.Handler.WithGroup(name)}
 }
 
-// route makes what the node needs for the others: ways to their pods, and who may send in tunnels.
+// route makes the node's routes to other nodes' pods, and sets which nodes may send in tunnels.
 func (o *Options) route(self podroutes.Node, others []podroutes.Node) error {
 	if o.Chained {
 		return errors.Join(podroutes.ApplyTunnels(self, others), masquerade.Remove())

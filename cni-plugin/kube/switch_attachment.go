@@ -13,21 +13,21 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// attachment is how a node is connected to the switches.
+// attachment is a node's connection to the switches.
 type attachment struct {
-	sw          agent.Switch // nil: none on the node
-	engine      string       // what runs the program, for people
-	connectHost func() error // the node itself, if it has an IPv4 address
-	// connectNumbered connects the node itself if it has none, under an address that goes by its
-	// number. It is called again and again.
+	sw          agent.Switch // nil: the node runs no switch
+	engine      string       // the engine that runs the program, for people
+	connectHost func() error // connects the node itself, if it has an IPv4 address
+	// connectNumbered connects the node itself if it has no IPv4 address, under an address made
+	// from its number. It is called repeatedly.
 	connectNumbered func(number int32) error
 	connectPeers    func(self podroutes.Node, peers map[uint32]podroutes.Node) error
 	restore         func(guards.Report) // see nodeswitch.Switch.Restore
-	failed          <-chan error        // gets an error if it ends by itself
+	failed          <-chan error        // receives an error if the switch ends by itself
 	close           func() error
 }
 
-// attach starts the node's own switch, or attaches the node to those of the fabric.
+// attach starts the node's own switch, or attaches the node to the fabric's switches.
 func (o *Options) attach(
 	self podroutes.Node, p4runtime string, conf *tls.Config, report guards.Report,
 ) (*attachment, error) {
@@ -55,12 +55,12 @@ func (o *Options) attach(
 		return nil, err
 	}
 	return &attachment{engine: "none here: the node is at the switch " + h.Switch.Name,
-		// What a switch of the node's own has left from before it was attached to the fabric goes.
+		// Remove the rest of the node's own switch from before the fabric.
 		connectHost: func() error {
 			return errors.Join(nodeswitch.DisconnectHost(), podroutes.RemovePeerLinks(nil),
 				o.Fabric.Connect(h, []netip.Prefix{o.Services}))
 		},
-		connectPeers: func(podroutes.Node, map[uint32]podroutes.Node) error { // somebody may have removed a route
+		connectPeers: func(podroutes.Node, map[uint32]podroutes.Node) error { // someone may have removed a route
 			return o.Fabric.Connect(h, []netip.Prefix{o.Services})
 		},
 		connectNumbered: func(int32) error { return nil },
@@ -68,10 +68,10 @@ func (o *Options) attach(
 		close:           func() error { return nil }}, nil
 }
 
-// connectNumbered is that of an attachment to the node's own switch. NetCRAQ's packets are IPv4
-// whatever the nodes have: they go from switch to switch in tunnels of their own. So a node without
-// IPv4 is a host of the network under an address of the switches' prefix, which it has at the
-// interface only to its switch.
+// connectNumbered makes attachment.connectNumbered for the node's own switch. NetCRAQ packets are
+// always IPv4, because separate tunnels carry them from switch to switch. So a node without IPv4 is
+// a host of the network under an address from the switches' prefix, which only its interface to the
+// switch has.
 func (o *Options) connectNumbered(
 	self podroutes.Node, sw *nodeswitch.Switch, services []netip.Prefix,
 ) func(number int32) error {
@@ -95,5 +95,5 @@ func (o *Options) connectNumbered(
 	}
 }
 
-// errRenumbered is for a node that has to begin again under another address.
+// errRenumbered ends an agent that must restart with another address.
 var errRenumbered = errors.New("its own processes are to reach the switch under another address")

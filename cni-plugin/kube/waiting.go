@@ -20,13 +20,13 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// waitForCluster waits until the API server answers, and knows enough about this node. Meanwhile
-// the kubelet gets the answer that the agent is alive, because it waits longer each time before it
-// starts an agent again.
+// waitForCluster waits until the API server answers, and has enough information about this node.
+// Meanwhile it answers the kubelet's liveness probes, because otherwise the kubelet restarts the
+// agent at growing intervals.
 func (o *Options) waitForCluster(
 	ctx context.Context, scheme *runtime.Scheme,
 ) (mgr ctrl.Manager, self podroutes.Node, err error) {
-	if _, err := rest.HTTPClientFor(o.Config); err != nil { // no waiting mends that
+	if _, err := rest.HTTPClientFor(o.Config); err != nil { // waiting does not fix that
 		return nil, self, fmt.Errorf("the API server: %w", err)
 	}
 	if end, err := serveWaiting(o.HealthPort); err == nil {
@@ -70,9 +70,9 @@ func (o *Options) waitFor(ctx context.Context, what string, get func() error) er
 	}
 }
 
-// ownNode is what the API server knows about this node. It has to have an address, and a prefix for
-// pods, which the controller manager gives it (--allocate-node-cidrs). Where another plugin is the
-// pods' network the prefix is not needed.
+// ownNode is the API server's information about this node. The node must have an address, and a
+// prefix for pods, which the controller manager assigns (--allocate-node-cidrs). If another plugin
+// makes the pods' network, the prefix is not needed.
 func ownNode(ctx context.Context, r client.Reader, name string, chained bool) (podroutes.Node, error) {
 	var n corev1.Node
 	if err := r.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
@@ -85,11 +85,11 @@ func ownNode(ctx context.Context, r client.Reader, name string, chained bool) (p
 	return out, out.Check()
 }
 
-// startWait is the time between two looks at a node that cannot be worked with yet.
+// startWait is the interval between checks of a node that is not usable yet.
 const startWait = time.Second
 
-// cache is what is kept of the API server's objects. An agent that may not lead has to do with its
-// own node's pods alone.
+// cache configures which of the API server's objects are cached. An agent that may not lead needs
+// only its own node's pods.
 func (o *Options) cache() cache.Options {
 	out := cache.Options{DefaultTransform: withoutBallast}
 	if o.Lead == nil {
@@ -99,7 +99,7 @@ func (o *Options) cache() cache.Options {
 	return out
 }
 
-// withoutBallast drops what nobody here reads of cached objects, such as a node's list of images.
+// withoutBallast drops unused fields of cached objects, such as a node's list of images.
 func withoutBallast(o any) (any, error) {
 	if n, ok := o.(*corev1.Node); ok {
 		n.Status.Images, n.Status.VolumesInUse, n.Status.VolumesAttached = nil, nil, nil

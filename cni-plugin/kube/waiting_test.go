@@ -18,8 +18,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
-// TestWaitForAPIServer: an agent whose API server does not answer yet says that it waits for it,
-// lets the kubelet know that it is alive and not ready, and continues when there is one.
+// TestWaitForAPIServer: an agent whose API server does not answer yet logs that it waits, is alive
+// but not ready for the kubelet, and continues when the API server answers.
 func TestWaitForAPIServer(t *testing.T) {
 	port := func() int { // a free one
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -56,7 +56,7 @@ func TestWaitForAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mux := http.NewServeMux() // of an API server that knows no nodes
+	mux := http.NewServeMux() // of an API server without nodes
 	for path, answer := range map[string]any{"/api": metav1.APIVersions{Versions: []string{"v1"}}, "/apis": metav1.APIGroupList{},
 		"/api/v1": metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{
 			{Name: "pods", Namespaced: true, Kind: "Pod"}, {Name: "nodes", Kind: "Node"}}}} {

@@ -1,7 +1,7 @@
-// Package leader has one agent of a cluster at a time run the chains' controller in its process.
+// Package leader makes one agent of a cluster at a time run the chains' controller in its process.
 //
-// The leader is decided twice: a Lease of Kubernetes says which agent tries, and etcd, which has
-// the chains' state, says which one leads. So an API server that does not answer for a while
-// deposes nobody. A Term is the time for which an agent leads; the reconcilers (package kube) say
+// Two elections decide. A Kubernetes Lease selects the agent that campaigns, and etcd, which has
+// the chains' state, elects the leader. So an API server that does not answer for a while deposes
+// no leader. A Term is the time for which an agent leads. The reconcilers (package kube) decide
 // what its controller controls, and when there is one.
 package leader

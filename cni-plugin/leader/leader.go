@@ -23,26 +23,26 @@ import (
 // LeaseName is the Lease that says which agent leads.
 const LeaseName = "netcraq-leader"
 
-// Times of the Lease. A leader that renews it late continues leading until another agent has it:
-// etcd's single leader is what counts.
+// Timing of the Lease. A leader that renews it late continues to lead until another agent has it,
+// because etcd's election counts.
 const (
 	leaseDuration = 5 * time.Second
 	renewDeadline = 4 * time.Second
 	retryPeriod   = time.Second
 )
 
-// A candidate that etcd has not heard for unheardLimit gives the Lease up, and is not a candidate
-// for restPeriod: the member of etcd that it asks may be dead or cut off while those of other
-// agents are well, and nobody leads as long as it has the Lease.
+// A candidate without an answer from etcd for unheardLimit releases the Lease, and does not stand
+// for restPeriod. Its member of etcd may be dead or cut off while other agents' members work, and
+// no agent can lead while this one has the Lease.
 const (
 	unheardLimit = 8 * time.Second
 	restPeriod   = 2 * leaseDuration
 )
 
-// Config is the command line's part of leading.
+// Config is the part of the configuration that comes from the command line.
 type Config struct {
 	Etcd       leadership.Etcd
-	Prometheus string // the URL of one that scrapes the gateways; "": no keys of etcd's are placed
+	Prometheus string // URL of a Prometheus that scrapes the gateways; "": no etcd keys are placed
 	// GatewayPrefix is the prefix of the gateways' own keys in etcd.
 	GatewayPrefix string
 	// HeatWindow is the time over which rates are averaged.
@@ -52,24 +52,24 @@ type Config struct {
 // Options configure an agent that may lead.
 type Options struct {
 	Config
-	Node      string // this node's name, which the Lease has: an agent that was killed is its own successor
+	Node      string // this node's name, which identifies the Lease's holder: a restarted agent succeeds itself
 	Namespace string // of the Lease
 	Leases    coordination.LeasesGetter
 	Identity  etcdstore.Identity
 	Dir       string               // folder for the controller's program
-	TLS       *tls.Config          // towards switches; nil: as the topology says
+	TLS       *tls.Config          // for connections to switches; nil: as in the topology
 	Replica   *adminserver.Replica // of the admin API
 	Log       *slog.Logger
 
-	// Began is called when a term has begun, and Follow follows a controller until its context
+	// Began is called at the beginning of a term. Follow follows a controller until its context
 	// ends.
 	Began  func()
 	Follow func(context.Context, *controller.Controller)
-	// Metrics gets a controller's metrics; nil: there is none any more.
+	// Metrics is called with a controller's metrics, and with nil when the controller has ended.
 	Metrics func(prometheus.Gatherer)
 }
 
-// Leader is an agent that may lead.
+// Leader campaigns and leads for an agent.
 type Leader struct {
 	o Options
 
@@ -79,11 +79,11 @@ type Leader struct {
 	heard   time.Time          // when etcd last answered the candidate, or elected it
 	holder  string             // holder of the Lease
 	term    *Term              // nil: this agent does not lead
-	resign  context.CancelFunc // ends its candidacy; nil: it is not a candidate
-	running sync.WaitGroup     // what resign ends, slowly: state is saved, and etcd told
+	resign  context.CancelFunc // ends the candidacy; nil: this agent is not a candidate
+	running sync.WaitGroup     // the work that resign ends, which takes time: it saves state and tells etcd
 }
 
-// New makes one, which does nothing until it is started.
+// New makes a Leader, which does nothing until it is started.
 func New(o Options) *Leader {
 	return &Leader{o: o, unheardLimit: unheardLimit, restPeriod: restPeriod}
 }
@@ -112,8 +112,8 @@ func (l *Leader) Start(ctx context.Context) error {
 	return nil
 }
 
-// stand is in the election for the Lease until it has lost it, ctx ends, or etcd does not hear it
-// though it has the Lease, which is free then.
+// stand takes part in the election for the Lease until it has lost the Lease or ctx ends. It also
+// ends, and releases the Lease, if it holds the Lease but etcd does not answer (unheard).
 func (l *Leader) stand(ctx context.Context) (unheard bool, err error) {
 	standing, stop := context.WithCancel(ctx)
 	var e *leaderelection.LeaderElector
@@ -128,7 +128,7 @@ func (l *Leader) stand(ctx context.Context) (unheard bool, err error) {
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) {},
 			OnStoppedLeading: func() {},
-			// These calls may overtake each other.
+			// These calls may arrive out of order.
 			OnNewLeader: func(string) { l.campaign(ctx, e.GetLeader()) },
 		},
 	})
@@ -144,7 +144,8 @@ func (l *Leader) stand(ctx context.Context) (unheard bool, err error) {
 	return unheard, nil
 }
 
-// waitUnheard ends with ctx, or stops it when etcd has not heard this agent for too long.
+// waitUnheard returns when ctx ends. If etcd has not answered this agent for too long, it calls
+// stop.
 func (l *Leader) waitUnheard(ctx context.Context, stop func()) bool {
 	ticks := time.NewTicker(retryPeriod / 2)
 	defer ticks.Stop()
@@ -163,14 +164,14 @@ func (l *Leader) waitUnheard(ctx context.Context, stop func()) bool {
 	}
 }
 
-// silent is how long etcd has said nothing to this agent, if it is a candidate.
+// silent is the time since etcd's last answer, if this agent is a candidate.
 func (l *Leader) silent() (time.Duration, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Since(l.heard), l.resign != nil && l.term == nil
 }
 
-// hears takes note that etcd has answered.
+// hears records that etcd has answered.
 func (l *Leader) hears() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,17 +189,16 @@ func (l *Leader) withdraw() {
 	}
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: this is the election.
+// NeedLeaderElection implements manager.LeaderElectionRunnable: the Leader itself is the election.
 func (l *Leader) NeedLeaderElection() bool { return false }
 
-// campaign makes this agent lead, as soon as etcd accepts it, or resign, depending on the holder of
+// campaign makes this agent lead, as soon as etcd elects it, or resign, depending on the holder of
 // the Lease.
 func (l *Leader) campaign(ctx context.Context, holder string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if holder == "" && ctx.Err() == nil {
-		// Released by somebody who was late with it, perhaps by this agent; the next holder will be
-		// reported.
+		// The last holder, perhaps this agent, released it; the next holder will be reported.
 		return
 	}
 	l.holder = holder
@@ -213,9 +213,9 @@ func (l *Leader) campaign(ctx context.Context, holder string) {
 	}
 }
 
-// run leads again and again until ctx ends.
+// run leads in consecutive terms until ctx ends.
 func (l *Leader) run(ctx context.Context) {
-	_ = leadership.Run(ctx, leadership.Config{ // it says no more than that ctx has ended
+	_ = leadership.Run(ctx, leadership.Config{ // its only error is that ctx has ended
 		Etcd:     &l.o.Etcd,
 		Identity: l.o.Identity,
 		StandBy: func(other etcdstore.Identity) {
@@ -237,7 +237,7 @@ func (l *Leader) once(ctx context.Context, elected *leadership.Term) error {
 	l.o.Log.Info("leading", "election id", fmt.Sprint(elected.Elected.ElectionID()))
 	l.setTerm(nil, t)
 	defer func() {
-		l.hears() // until now it has
+		l.hears() // etcd has answered until now
 		l.setTerm(t, nil)
 	}()
 	l.o.Began()
@@ -245,7 +245,7 @@ func (l *Leader) once(ctx context.Context, elected *leadership.Term) error {
 	return context.Cause(t.ctx)
 }
 
-// setTerm replaces one term by another, unless another has begun meanwhile.
+// setTerm replaces the term old by t, unless another term has begun meanwhile.
 func (l *Leader) setTerm(old, t *Term) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -254,14 +254,14 @@ func (l *Leader) setTerm(old, t *Term) {
 	}
 }
 
-// Term is the present one; nil: this agent does not lead.
+// Term is the current term; nil: this agent does not lead.
 func (l *Leader) Term() *Term {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.term
 }
 
-// Holder is the node whose agent has the Lease, as far as is known.
+// Holder is the last known node whose agent has the Lease.
 func (l *Leader) Holder() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -65,11 +65,10 @@ func (l *leases) holder() string {
 	return *l.one.Spec.HolderIdentity
 }
 
-// TestUnheard: an agent whose etcd does not answer gives the Lease up, and another leads. Before,
-// it kept the Lease, and nobody led for as long as that member of etcd was away; nor did it end
-// when it was told to.
+// TestUnheard: an agent whose etcd does not answer releases the Lease, and another agent leads. It
+// also ends when it is told to.
 func TestUnheard(t *testing.T) {
-	dead, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections, and never says anything
+	dead, err := net.Listen("tcp", "127.0.0.1:0") // it accepts connections, and never answers
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,34 +17,34 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Term is the time for which this agent leads. The controller is there when there is a chain to be
-// controlled.
+// Term is the time for which this agent leads. It has a controller while there is a chain to
+// control.
 type Term struct {
 	o    *Options
 	term *leadership.Term
 	ctx  context.Context
 	end  context.CancelCauseFunc
-	// Recorded are the members of chains as an earlier leader left them.
+	// Recorded are the members of chains when the last leader ended.
 	Recorded map[string][]string
-	// Inherited are chains of an earlier leader in which gateways look for keys of etcd's. If
-	// nobody wants them any more they must be emptied.
+	// Inherited are chains of an earlier leader in which gateways look for etcd keys. Those that
+	// are not wanted any more must be emptied.
 	Inherited map[string]v1alpha1.NetcraqChainSpec
 
-	hosting sync.Mutex // held while the controller is changed
+	hosting sync.Mutex // held while the controller is replaced
 
 	mu      sync.Mutex
 	hosted  *Hosted
-	leaving map[string]bool // chains that are to hold none of etcd's keys
+	leaving map[string]bool // chains that shall hold none of etcd's keys
 }
 
-// Hosted is the controller of this process.
+// Hosted is the controller in this process.
 type Hosted struct {
 	*leadership.Server
-	Profile int // of its program: the width of a value in bits
+	Profile int // of its program: the value width in bits
 	stop    func()
 }
 
-// etcdWait is how long a question to etcd may take.
+// etcdWait is the timeout of a request to etcd.
 const etcdWait = 10 * time.Second
 
 func newTerm(ctx context.Context, o *Options, term *leadership.Term) (*Term, error) {
@@ -76,7 +76,7 @@ func newTerm(ctx context.Context, o *Options, term *leadership.Term) (*Term, err
 	return r, nil
 }
 
-// Placed are the keys of etcd's that gateways look for in the network.
+// Placed are the etcd keys that gateways look for in the network.
 func (r *Term) Placed(ctx context.Context) (map[string]placement.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, etcdWait)
 	defer cancel()
@@ -90,7 +90,7 @@ func (r *Term) ProgramDir() string { return r.o.Dir }
 // Context ends with the term.
 func (r *Term) Context() context.Context { return r.ctx }
 
-// Hosted is the present controller; nil: none.
+// Hosted is the current controller, or nil.
 func (r *Term) Hosted() *Hosted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,14 +110,14 @@ func (r *Term) Leave(chains map[string]bool) {
 	r.leaving = maps.Clone(chains)
 }
 
-// IsLeaving says whether the placement was told to take its keys out of a chain.
+// IsLeaving reports whether the placement shall take its keys out of a chain.
 func (r *Term) IsLeaving(chain string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.leaving[chain]
 }
 
-// Host makes the controller control a network; nil: none.
+// Host makes the controller control a network; nil ends the controller.
 func (r *Term) Host(t *topology.Topology, profile int) error {
 	r.hosting.Lock()
 	defer r.hosting.Unlock()
@@ -154,13 +154,13 @@ func (r *Term) Host(t *topology.Topology, profile int) error {
 	r.setHosted(&Hosted{Server: s, Profile: profile, stop: func() {
 		cancel()
 		r.o.Metrics(nil)
-		wg.Wait() // what it writes to etcd must not come after what the next one writes
+		wg.Wait() // its writes to etcd must come before the next controller's
 	}})
 	return nil
 }
 
-// close ends the controller, too.
+// close also ends the controller.
 func (r *Term) close() {
 	r.end(errors.New("the term is over"))
-	_ = r.Host(nil, 0) // there is nothing that could fail
+	_ = r.Host(nil, 0) // ending it cannot fail
 }

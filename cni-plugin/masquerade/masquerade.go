@@ -1,5 +1,5 @@
-// Package masquerade lets pods talk to the world outside of the cluster: their packets leave under
-// the node's address, because nobody out there has a route to a pod's. Packets inside of the
+// Package masquerade lets pods talk to hosts outside of the cluster. Their packets leave with the
+// node's address, because hosts outside have no route to a pod's address. Packets inside the
 // cluster keep their source, so that a server sees its client.
 //
 //	table ip netcraq {        (and the same of ip6)
@@ -9,9 +9,9 @@
 //	    ip saddr @pods ip daddr != @cluster masquerade }
 //	}
 //
-// The tables are the package's own: [Apply] replaces them in one transaction, so there is no moment
-// without them, and connections that are there continue (the kernel's connection tracking has
-// them). It is made over netlink, so no nft or iptables need be installed.
+// The tables belong to this package. [Apply] replaces them in one transaction, so there is no
+// moment without them, and existing connections continue, because the kernel's connection tracking
+// has their state. The package uses netlink, so nft and iptables need not be installed.
 package masquerade
 
 import (
@@ -30,15 +30,15 @@ import (
 // Table is the tables' name.
 const Table = "netcraq"
 
-// family is an address family's, with offsets in its header and the length of an address, in bytes
-// (RFC 791, section 3.1; RFC 8200, section 3).
+// family is an address family: its header's offsets and the length of an address, in bytes (RFC
+// 791, section 3.1; RFC 8200, section 3).
 type family struct {
 	table               nftables.TableFamily
 	address             nftables.SetDatatype
 	source, destination uint32
 	length              uint32
-	// near is what is never masqueraded: multicast has no source that it could be answered to, and
-	// link-local addresses are those of the link to the node.
+	// near is never masqueraded: multicast gets no answers, and link-local addresses are on the
+	// link to the node.
 	near []netip.Prefix
 }
 
@@ -51,12 +51,12 @@ var (
 
 func (f family) has(a netip.Addr) bool { return a.IsValid() && a.BitLen() == int(8*f.length) }
 
-// of returns the prefixes of the family.
+// of returns the prefixes of this family.
 func (f family) of(prefixes []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(prefixes), func(p netip.Prefix) bool { return !f.has(p.Addr()) })
 }
 
-// KeepRules is Apply, or Remove if nothing is to be masqueraded.
+// KeepRules calls Apply, or Remove if masquerade is false.
 func KeepRules(masquerade bool, self podroutes.Node, others []podroutes.Node) error {
 	if masquerade {
 		return Apply(self, others)
@@ -64,8 +64,8 @@ func KeepRules(masquerade bool, self podroutes.Node, others []podroutes.Node) er
 	return Remove()
 }
 
-// Apply masquerades this node's pods where their packets leave the cluster of these nodes. It works
-// on the calling thread's network namespace and can be called at any time.
+// Apply masquerades packets of this node's pods that leave the cluster of these nodes. It works on
+// the calling thread's network namespace and can be called at any time.
 func Apply(self podroutes.Node, others []podroutes.Node) error {
 	var cluster []netip.Prefix
 	for _, n := range append([]podroutes.Node{self}, others...) {
@@ -83,7 +83,7 @@ func Apply(self podroutes.Node, others []podroutes.Node) error {
 	for _, f := range []family{ipv4, ipv6} {
 		pods := f.of(self.PodCIDRs)
 		if len(pods) == 0 {
-			// In this family nothing is masqueraded, but something may have been.
+			// This family needs no masquerading, but may have had some.
 			if err := f.remove(); err != nil {
 				return err
 			}
@@ -102,7 +102,7 @@ func Apply(self podroutes.Node, others []podroutes.Node) error {
 // write schedules a table of the family for the next Flush.
 func (f family) write(c *nftables.Conn, pods, cluster []netip.Prefix) error {
 	t := &nftables.Table{Family: f.table, Name: Table}
-	c.AddTable(t) // so that there is one to delete
+	c.AddTable(t) // so that DelTable finds one to delete
 	c.DelTable(t)
 	c.AddTable(t)
 	sets := map[string][]netip.Prefix{"pods": pods, "cluster": cluster}
@@ -127,7 +127,7 @@ func (f family) write(c *nftables.Conn, pods, cluster []netip.Prefix) error {
 	return nil
 }
 
-// Remove takes the tables away.
+// Remove removes the tables.
 func Remove() error { return errors.Join(ipv4.remove(), ipv6.remove()) }
 
 func (f family) remove() error {
@@ -136,21 +136,21 @@ func (f family) remove() error {
 		return fmt.Errorf("reaching nftables: %w", err)
 	}
 	c.DelTable(&nftables.Table{Family: f.table, Name: Table})
-	// a kernel without the family has none of its tables either
+	// a kernel without the family has no tables of it
 	if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
 		return fmt.Errorf("removing the table %s: %w", Table, err)
 	}
 	return nil
 }
 
-// intervals are prefixes of a family in the form of an interval set: where each begins and where it
-// ends, without overlaps.
+// intervals are prefixes of a family as the elements of an interval set: the beginning and the end
+// of each, without overlaps.
 func intervals(prefixes []netip.Prefix) (out []nftables.SetElement) {
 	sorted := slices.Clone(prefixes)
 	slices.SortFunc(sorted, netip.Prefix.Compare)
 	var last netip.Prefix
 	for _, p := range sorted {
-		if last.IsValid() && last.Overlaps(p) { // prefixes are in one another or apart, and the wider comes first
+		if last.IsValid() && last.Overlaps(p) { // prefixes are nested or disjoint, and the wider one comes first
 			continue
 		}
 		last = p
@@ -162,7 +162,7 @@ func intervals(prefixes []netip.Prefix) (out []nftables.SetElement) {
 	return out
 }
 
-// after is the first address after a prefix; false: there is none.
+// after is the first address after a prefix, or false.
 func after(p netip.Prefix) (netip.Addr, bool) {
 	a := p.Masked().Addr().AsSlice()
 	for i := p.Bits(); i < p.Addr().BitLen(); i++ {

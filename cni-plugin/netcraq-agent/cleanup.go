@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// cleanUpCommand takes NetCRAQ off a node, after its agent has ended. Pods that are there keep
-// their interfaces until they end, but reach the other nodes' no more.
+// cleanUpCommand removes NetCRAQ from a node after its agent has ended. Existing pods keep their
+// interfaces until they end, but do not reach other nodes' pods.
 func cleanUpCommand() *cobra.Command {
 	var confDir, stateDir string
 	c := &cobra.Command{

@@ -23,7 +23,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// kubeOptions are for an agent in a Kubernetes cluster.
+// kubeOptions are the options of an agent in a Kubernetes cluster.
 type kubeOptions struct {
 	on         bool
 	kubeconfig string
@@ -88,7 +88,7 @@ func runInCluster(ctx context.Context, o *options) error {
 	return kube.Run(ctx, *out)
 }
 
-// inCluster checks the command line of such an agent.
+// inCluster checks the command line of an agent in a cluster.
 func inCluster(o *options) (*kube.Options, error) {
 	k := &o.kube
 	switch {
@@ -159,7 +159,7 @@ func inCluster(o *options) (*kube.Options, error) {
 	return out, nil
 }
 
-// parsePrefix reads an IPv4 prefix that has room for addresses.
+// parsePrefix parses an IPv4 prefix that is large enough for addresses.
 func parsePrefix(option, s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil || !p.Addr().Is4() || p.Bits() > 30 || p.Bits() < 8 {

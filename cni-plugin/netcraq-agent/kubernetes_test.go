@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// TestInCluster: what the command line of an agent in a cluster may say, and what is said to who
-// gets it wrong.
+// TestInCluster checks valid command lines of an agent in a cluster, and the errors for invalid
+// ones.
 func TestInCluster(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(kubeconfig, []byte(`{"apiVersion": "v1", "kind": "Config", "current-context": "a", "contexts": [{"name": "a", "context": {"cluster": "a"}}],

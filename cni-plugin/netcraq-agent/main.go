@@ -1,5 +1,5 @@
-// Command netcraq-agent is NetCRAQ's part on each node of a Kubernetes cluster: it runs the node's
-// switch, attaches pods to it as the CNI plugin (netcraq-cni) asks, and keeps the routes to the
+// Command netcraq-agent is NetCRAQ's agent on each node of a Kubernetes cluster. It runs the node's
+// switch, attaches pods to it for the CNI plugin (netcraq-cni), and maintains the routes to the
 // pods of other nodes.
 package main
 
@@ -54,7 +54,7 @@ type options struct {
 	kube      kubeOptions
 }
 
-// badInput marks an error that is the caller's.
+// badInput marks an error in the command line or in a file that it names.
 type badInput struct{ error }
 
 func (b badInput) Unwrap() error { return b.error }
@@ -93,8 +93,8 @@ one of themselves to run the controller (docs/kubernetes.md):
 			}
 			if o.kube.on {
 				if !cmd.Flags().Changed("p4runtime") {
-					// with TLS it is served for the leader; pods in the node's network share its
-					// loopback
+					// The leader uses P4Runtime with TLS. A loopback address would be open to pods
+					// in the host's network.
 					o.p4runtime = ""
 				}
 				return runInCluster(ctx, &o)
@@ -136,8 +136,8 @@ one of themselves to run the controller (docs/kubernetes.md):
 	}
 }
 
-// run runs the agent until ctx ends. The socket is there first, so that whoever asks hears that the
-// agent is not ready rather than nothing.
+// run runs the agent until ctx ends. It makes the socket first, so that callers learn that the
+// agent is not ready yet.
 func run(ctx context.Context, o *options) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: o.logLevel}))
 	fabric, err := parseFabric(o.uplinks, o.peers)
@@ -202,8 +202,8 @@ func run(ctx context.Context, o *options) error {
 			}
 			return
 		}
-		// This node is ready all the same: otherwise one node that is not would take all others
-		// with it.
+		// This node becomes ready nevertheless: a single unreachable node must not take down all
+		// others.
 		if err := podroutes.Apply(cluster.self, cluster.others, o.routes); err != nil {
 			log.Error("pods of some other nodes are not reached", "err", err)
 		}
@@ -211,7 +211,7 @@ func run(ctx context.Context, o *options) error {
 			log.Error("pods do not reach what is outside of the cluster", "err", err)
 		}
 	}
-	route() // first, since it says who may send in tunnels
+	route() // first, because it sets which nodes may send in tunnels
 	if err := errors.Join(nodeswitch.FilterStack(), connect(sw, cluster, fabric),
 
 		ingressfilter.KeepRules(ctx, func(name string, err error) { report(guards.Table, name, err) })); err != nil {

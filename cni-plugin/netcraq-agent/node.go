@@ -16,8 +16,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// Ports of a node's switch: the first lead to other switches, the last is the node's own; the
-// others are the pods'.
+// Ports of a node's switch: the first ones lead to other switches, the last one to the node itself,
+// the others to pods.
 const (
 	lastUplink = v1alpha1.MaxNodes
 	lastPort   = nodeswitch.HostPort - 1
@@ -27,11 +27,11 @@ const (
 type fabricPort struct {
 	number uint32
 	iface  string
-	node   string          // the tunnel's other end; "" where the operator has given an interface
-	peer   *podroutes.Node // the same, when it has been looked up
+	node   string          // the node at the tunnel's other end; "" if the operator gave an interface
+	peer   *podroutes.Node // the same node, once resolve has found it
 }
 
-// parseFabric reads --uplink and --peer.
+// parseFabric parses --uplink and --peer.
 func parseFabric(uplinks, peers []string) ([]*fabricPort, error) {
 	var out []*fabricPort
 	for i, s := range append(slices.Clone(uplinks), peers...) {
@@ -58,7 +58,7 @@ func parseFabric(uplinks, peers []string) ([]*fabricPort, error) {
 	return out, nil
 }
 
-// resolve finds the nodes of tunnels.
+// resolve finds the nodes at the tunnels' other ends.
 func (c *cluster) resolve(fabric []*fabricPort) error {
 	for _, p := range fabric {
 		if p.node == "" {
@@ -76,7 +76,7 @@ func (c *cluster) resolve(fabric []*fabricPort) error {
 	return nil
 }
 
-// parseServices reads --services.
+// parseServices parses --services.
 func parseServices(args []string, c *cluster) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for _, s := range args {
@@ -96,7 +96,7 @@ func parseServices(args []string, c *cluster) ([]netip.Prefix, error) {
 	if len(out) > 0 && !c.self.In(false).IsValid() {
 		return nil, fmt.Errorf("--services needs an IPv4 address of node %s, since NetCRAQ's packets are IPv4", c.self.Name)
 	}
-	for _, p := range out { // its packets go to the switch
+	for _, p := range out { // packets for these prefixes go to the switch
 		for _, n := range append([]podroutes.Node{c.self}, c.others...) {
 			if taken := n.Overlapping(p); taken != "" {
 				return nil, fmt.Errorf("--services %s overlaps %s: give a prefix that no node and no pod has", p, taken)
@@ -123,13 +123,13 @@ func connect(sw *nodeswitch.Switch, c *cluster, fabric []*fabricPort) error {
 	return sw.ConnectPeers(self, peers)
 }
 
-// cluster is the file of nodes, seen from one of them.
+// cluster is the file of nodes, from the perspective of one of them.
 type cluster struct {
 	self   podroutes.Node
 	others []podroutes.Node
 }
 
-// readCluster reads it. Without pods' prefixes it is one where another plugin has them.
+// readCluster reads that file. With chained set, the nodes need no pod prefixes.
 func readCluster(path, name string, chained bool) (*cluster, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// Behind another plugin the interface, its addresses and its routes are that one's. What is added
-// is the switch's port, and the result is the other's, unchanged.
+// In chained mode the previous plugin owns the interface, its addresses and its routes. netcraq-cni
+// only adds the switch's port, and returns the previous result unchanged.
 
-// addChained: ADD. The result continues as it came, fields that nobody here knows included.
+// addChained implements ADD. It passes on the previous result as it is, including unknown fields.
 func addChained(c *config, args *skel.CmdArgs) error {
 	if c.PrevResult == nil {
 		return types.NewError(types.ErrInvalidNetworkConfig, "netcraq-cni is chained, but nothing is before it in the list of "+c.Name+": put it behind the plugin that makes the interface, or leave chained out", "")
@@ -45,8 +45,8 @@ func addChained(c *config, args *skel.CmdArgs) error {
 	return nil
 }
 
-// own are a result's addresses of the interface that this call is about. Results name the
-// container's interface, or, as some plugins', no interface in the container at all.
+// own returns a result's addresses of this call's interface. A result names the container's
+// interface or, with some plugins, no interface in the container at all.
 func own(r *current.Result, args *skel.CmdArgs) ([]agentapi.Address, error) {
 	mine := func(i *int) bool {
 		if i == nil {
@@ -75,10 +75,9 @@ func own(r *current.Result, args *skel.CmdArgs) ([]agentapi.Address, error) {
 	return out, nil
 }
 
-// delChained: DEL. Where no agent runs there is nothing that would have to be undone now: the
-// switch's program went with its agent, the filter goes with the interface, which the other plugin
-// is to take away, and the next agent forgets the record. So another plugin's pods end whether or
-// not there is an agent.
+// delChained implements DEL. If no agent runs there is nothing to undo now: the switch's program
+// ended with its agent, the filters go with the interface, which the other plugin removes, and the
+// next agent forgets the record. So another plugin's pods can end without an agent.
 func delChained(err error) error {
 	if errors.Is(err, agentapi.ErrNotThere) {
 		return nil
@@ -86,7 +85,7 @@ func delChained(err error) error {
 	return asCNI(err, types.ErrTryAgainLater)
 }
 
-// checkChained: CHECK. What the other plugin has made is its own to check.
+// checkChained implements CHECK. The other plugin checks its own work.
 func checkChained(c *config, args *skel.CmdArgs) error {
 	req := &agentapi.Check{Attachment: attachment(c, args), Namespace: args.Netns}
 	if c.PrevResult != nil {

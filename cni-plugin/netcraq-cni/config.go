@@ -14,16 +14,16 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// config is the network's configuration.
+// config is the plugin's configuration in the network's list.
 //
 //	{
 //	  "type": "netcraq-cni",
-//	  "socket": "/run/netcraq/agent.sock",   the node agent's; this is the default
-//	  "mtu": 1450,                           bytes; the agent's without it
+//	  "socket": "/run/netcraq/agent.sock",   the node agent's socket; this is the default
+//	  "mtu": 1450,                           bytes; default: the agent's
 //	  "ipam": {"type": "host-local", ...}    any IPAM plugin
 //	}
 //
-// Behind another plugin, whose interfaces it makes ports of the switch:
+// In chained mode the plugin makes another plugin's interfaces ports of the switch:
 //
 //	{"type": "netcraq-cni", "chained": true, "socket": ...}
 type config struct {
@@ -54,16 +54,17 @@ func readConfig(stdin []byte) (*config, error) {
 	return c, nil
 }
 
-// agent is a client of the node's.
+// agent is a client of the node's agent.
 func (c *config) agent() *agentapi.Client { return agentapi.NewClient(c.Socket) }
 
-// asCNI makes an error one of CNI. unreachable is the code where the agent does not answer.
+// asCNI converts an error to a CNI error. unreachable is the code for an agent that does not
+// answer.
 func asCNI(err error, unreachable uint) error {
 	if err == nil {
 		return nil
 	}
 	var already *types.Error
-	if errors.As(err, &already) { // an IPAM plugin's
+	if errors.As(err, &already) { // an IPAM plugin's error
 		return err
 	}
 	var said *agentapi.Error
@@ -76,7 +77,7 @@ func asCNI(err error, unreachable uint) error {
 	return types.NewError(types.ErrTryAgainLater, err.Error(), "")
 }
 
-// prefix is CNI's form of an address, as the agent takes it.
+// prefix converts CNI's form of an address to the agent's.
 func prefix(n net.IPNet) (netip.Prefix, error) {
 	ip, ok := netip.AddrFromSlice(n.IP)
 	bits, size := n.Mask.Size()
@@ -87,13 +88,13 @@ func prefix(n net.IPNet) (netip.Prefix, error) {
 	return netip.PrefixFrom(ip, bits), nil
 }
 
-// address is nil-safe: no address is the zero one.
+// address converts an address; nil becomes the zero Addr.
 func address(ip net.IP) netip.Addr {
 	a, _ := netip.AddrFromSlice(ip)
 	return a.Unmap()
 }
 
-// addresses and routes are a result's.
+// addresses and routes convert those of a result.
 func addresses(r *current.Result) ([]agentapi.Address, error) {
 	var out []agentapi.Address
 	for _, ip := range r.IPs {

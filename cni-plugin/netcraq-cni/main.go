@@ -1,6 +1,6 @@
-// Command netcraq-cni is a CNI plugin, version 1.1 of the specification: it gives containers
-// interfaces at the node's NetCRAQ switch. The node agent (netcraq-agent) does the work; the
-// container runtime starts this command.
+// Command netcraq-cni is a CNI plugin, version 1.1 of the specification. It gives containers
+// interfaces at the node's NetCRAQ switch. The container runtime starts this command, and the node
+// agent (netcraq-agent) does the work.
 package main
 
 import (

@@ -23,18 +23,17 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// The addresses are asked for here and not in the agent, because this process runs where the IPAM
-// plugins and their files are. So whatever becomes of the agent in the middle of an ADD, the
-// addresses are given back: this process notices.
+// This process calls the IPAM plugin, not the agent, because it runs where the IPAM plugins and
+// their files are. So it can return the addresses if the agent fails in the middle of an ADD.
 
-// attachment is what the runtime names.
+// attachment is the attachment that the runtime names.
 func attachment(c *config, args *skel.CmdArgs) agentapi.Attachment {
 	return agentapi.Attachment{Network: c.Name, ContainerID: args.ContainerID, IfName: args.IfName}
 }
 
-// podOf is the pod that the arguments of a Kubernetes runtime name (K8S_POD_NAMESPACE and its kin:
-// a convention that containerd and CRI-O keep). They are for whoever wants them: what is not
-// understood is not an error.
+// podOf returns the pod in a Kubernetes runtime's arguments (K8S_POD_NAMESPACE etc., a convention
+// of containerd and CRI-O). They are optional, so podOf ignores arguments that it does not
+// understand.
 func podOf(arguments string) agentapi.Pod {
 	named := map[string]string{}
 	for _, pair := range strings.Split(arguments, ";") {
@@ -45,7 +44,7 @@ func podOf(arguments string) agentapi.Pod {
 	return agentapi.Pod{Namespace: named["K8S_POD_NAMESPACE"], Name: named["K8S_POD_NAME"], UID: named["K8S_POD_UID"]}
 }
 
-// add: ADD, "Add container to network, or apply modifications".
+// add implements ADD, "Add container to network, or apply modifications".
 func add(args *skel.CmdArgs) (err error) {
 	c, err := readConfig(args.StdinData)
 	if err != nil {
@@ -58,14 +57,14 @@ func add(args *skel.CmdArgs) (err error) {
 		return types.NewError(types.ErrInvalidNetworkConfig, "netcraq-cni makes the container's interface: it has to be the first plugin of its list; behind another one it takes \"chained\": true", "")
 	}
 	ctx := context.Background()
-	// Ask first: without the agent no address need be taken.
+	// Check the agent first: without it no address is needed.
 	if s, err := c.agent().Status(ctx); err != nil {
 		return asCNI(err, types.ErrTryAgainLater)
 	} else if !s.Ready {
 		return types.NewError(types.ErrTryAgainLater, "the node agent is not ready: "+s.Reason, "")
 	}
-	// IPAM plugins find this out only after they have given an address, and then print a result and
-	// an error, which nobody can read.
+	// IPAM plugins notice this only after they have allocated an address. They then print a result
+	// and an error, which together are unreadable.
 	own, nsErr := ns.CheckNetNS(args.Netns)
 	if nsErr != nil {
 		return nsErr
@@ -73,8 +72,8 @@ func add(args *skel.CmdArgs) (err error) {
 	if own {
 		return types.NewError(types.ErrInvalidNetNS, args.Netns+" is the node's own network namespace: a container on the host's network is attached to nothing", "")
 	}
-	// From here to the end no other call is about this attachment. So what IPAM has for it, this
-	// call was given, unless the container is attached already: then the addresses are in use.
+	// With the lock, no other call works on this attachment. So any address that IPAM has for it
+	// came from this call, unless the container is attached already: then the address is in use.
 	at := attachment(c, args)
 	unlock, err := lock(c, at)
 	if err != nil {
@@ -84,8 +83,8 @@ func add(args *skel.CmdArgs) (err error) {
 	if attached(at) {
 		return types.NewError(agentapi.CodeExists, fmt.Sprintf("%s is attached already: the runtime has to DEL it before it can ADD it again", at), "")
 	}
-	// Whatever becomes of it, an address that is not used is given back, also where the IPAM plugin
-	// says that it has failed: it may have given one before.
+	// If ADD fails, return the address, even if the IPAM plugin reports a failure: it may have
+	// allocated one before that.
 	defer func() {
 		if err == nil {
 			return
@@ -121,15 +120,15 @@ func add(args *skel.CmdArgs) (err error) {
 		ip.Interface = current.Int(1)
 		ip.Gateway = net.IP(attached.Addresses[i].Gateway.AsSlice())
 	}
-	if !c.DNS.IsEmpty() { // otherwise the IPAM plugin's stay
+	if !c.DNS.IsEmpty() { // otherwise the IPAM plugin's settings stay
 		result.DNS = c.DNS
 	}
 	return types.PrintResult(result, c.CNIVersion)
 }
 
-// del: DEL, "Remove container from network, or un-apply modifications". What is no longer there is
-// not an error, and takes no agent. The addresses go after the interface: an address that is given
-// to the next container must not be in use.
+// del implements DEL, "Remove container from network, or un-apply modifications". An attachment
+// that is already gone is not an error, and needs no agent. The addresses are released after the
+// interface, because an address must not be in use when the next container gets it.
 func del(args *skel.CmdArgs) error {
 	c, err := readConfig(args.StdinData)
 	if err != nil {
@@ -147,7 +146,7 @@ func del(args *skel.CmdArgs) error {
 	defer unlock()
 	err = c.agent().Detach(ctx, at)
 	if errors.Is(err, agentapi.ErrNotThere) && !attached(at) {
-		// So it is after a boot. The next agent forgets a record without an interface.
+		// This is the state after a reboot. The next agent forgets a record without an interface.
 		err = nil
 	}
 	if err != nil {
@@ -159,8 +158,8 @@ func del(args *skel.CmdArgs) error {
 	return nil
 }
 
-// check: CHECK, "Check container's networking is as expected". What is expected is the result of
-// ADD.
+// check implements CHECK, "Check container's networking is as expected". It compares with ADD's
+// result.
 func check(args *skel.CmdArgs) error {
 	c, err := readConfig(args.StdinData)
 	if err != nil {
@@ -208,8 +207,8 @@ func check(args *skel.CmdArgs) error {
 	return asCNI(c.agent().Check(ctx, req), types.ErrTryAgainLater)
 }
 
-// status: STATUS, "Check plugin status". Without the agent containers that are attached talk to
-// each other as before, but not to the switches.
+// status implements STATUS, "Check plugin status". Without the agent, attached containers still
+// talk to each other, but not to the switches.
 func status(args *skel.CmdArgs) error {
 	c, err := readConfig(args.StdinData)
 	if err != nil {
@@ -230,13 +229,14 @@ func status(args *skel.CmdArgs) error {
 }
 
 // lock waits until no other process of this plugin works on an attachment. The addresses and the
-// interface change one after the other, so calls at the same moment would give back each other's.
+// interface change one after the other, so concurrent calls could return each other's addresses.
 func lock(c *config, at agentapi.Attachment) (unlock func(), err error) {
 	dir := filepath.Join(filepath.Dir(c.Socket), "locks")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, types.NewError(types.ErrIOFailure, "making the folder for locks", err.Error())
 	}
-	// A few files for all attachments, because one that others wait at cannot be removed.
+	// A few files serve all attachments, because a file cannot be removed while other processes
+	// wait for it.
 	name := at.HostName()
 	f, err := os.OpenFile(filepath.Join(dir, name[len(name)-2:]), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -255,14 +255,15 @@ func lock(c *config, at agentapi.Attachment) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// attached says whether there is the node's end of an attachment, whatever the agent's records say.
+// attached reports whether the node's end of an attachment exists, whatever the agent's records
+// say.
 func attached(at agentapi.Attachment) bool {
 	_, err := net.InterfaceByName(at.HostName())
 	return err == nil
 }
 
-// collect: GC, "Clean up any stale resources". IPAM plugins that know no GC (host-local) are asked
-// to give back the addresses of what was removed.
+// collect implements GC, "Clean up any stale resources". If an IPAM plugin has no GC (host-local),
+// collect makes it return the addresses of the removed attachments with DEL.
 func collect(args *skel.CmdArgs) error {
 	c, err := readConfig(args.StdinData)
 	if err != nil {
@@ -298,14 +299,15 @@ func collect(args *skel.CmdArgs) error {
 	return errors.Join(errs...)
 }
 
-// validAttachments are those that the runtime names to GC. Without any the whole network goes, so
-// they have to be named: an empty list says that no container is left.
+// validAttachments are the valid attachments in GC's arguments. GC without the list would remove
+// everything of the network, so the list is required; an empty list means that no container is
+// left.
 func validAttachments(stdin []byte) ([]types.GCAttachment, error) {
 	named := map[string]json.RawMessage{}
 	if err := json.Unmarshal(stdin, &named); err != nil {
 		return nil, types.NewError(types.ErrDecodingFailure, "the network's configuration cannot be read", err.Error())
 	}
-	// The first printing of CNI 1.1 called it so in one place, and runtimes write one or both.
+	// The first printing of CNI 1.1 had this name in one place, and runtimes write one or both.
 	const key, misprint = "cni.dev/valid-attachments", "cni.dev/attachments"
 	text, ok := named[key]
 	if !ok {
@@ -321,8 +323,8 @@ func validAttachments(stdin []byte) ([]types.GCAttachment, error) {
 	return valid, nil
 }
 
-// staleLeases are the attachments of host-local's leases that are not valid. host-local knows no
-// GC, and a lease can be all that is left: an ADD was killed, or the machine started again.
+// staleLeases are the attachments of host-local's leases that are not valid. host-local has no GC,
+// and a lease may be the only remainder, after a killed ADD or a reboot.
 func staleLeases(c *config, stdin []byte, valid []agentapi.Attachment) (stale []agentapi.Attachment, err error) {
 	var conf struct {
 		IPAM struct {
@@ -342,14 +344,14 @@ func staleLeases(c *config, stdin []byte, valid []agentapi.Attachment) (stale []
 		return nil, fmt.Errorf("looking for addresses that nobody has any more: %w", err)
 	}
 	for _, f := range files {
-		if _, err := netip.ParseAddr(f.Name()); err != nil { // host-local's lock, and the like
+		if _, err := netip.ParseAddr(f.Name()); err != nil { // host-local's lock and other files
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dir, f.Name()))
-		if err != nil { // it was given back meanwhile
+		if err != nil { // it was returned meanwhile
 			continue
 		}
-		// Before plugins 0.8 host-local did not write the interface.
+		// Before version 0.8 of the plugins host-local did not write the interface.
 		id, name, _ := strings.Cut(strings.TrimSpace(string(text)), "\r\n")
 		at := agentapi.Attachment{Network: c.Name, ContainerID: id, IfName: cmp.Or(name, "eth0")}
 		stays := slices.ContainsFunc(valid, func(v agentapi.Attachment) bool {
@@ -362,8 +364,8 @@ func staleLeases(c *config, stdin []byte, valid []agentapi.Attachment) (stale []
 	return stale, nil
 }
 
-// giveBack is a DEL at the IPAM plugin for a container that nobody has named to us, unless it has
-// been attached again meanwhile.
+// giveBack runs DEL of the IPAM plugin for a stale container, unless the container has been
+// attached again meanwhile.
 func giveBack(ctx context.Context, c *config, args *skel.CmdArgs, a agentapi.Attachment) error {
 	unlock, err := lock(c, a)
 	if err != nil {

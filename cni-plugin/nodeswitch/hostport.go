@@ -17,7 +17,8 @@ import (
 )
 
 // The node's own processes (and pods in the host's network, such as the etcd gateway) reach the
-// switch by a pair of interfaces, one end in the node's stack and one the switch's port:
+// switch through a pair of interfaces. One end is in the node's stack, the other is the switch's
+// port:
 //
 //	process ──▶ route to the service addresses ──▶ ncqnode ═ ncqnode0 ──▶ the switch
 //	        ◀── the node's address ◀──────────────────────────────────────
@@ -28,16 +29,16 @@ const (
 	portEnd  = "ncqnode0"
 )
 
-// HostMAC is the Ethernet address of the node's end, from the node's IPv4 address: the controller
-// needs it to know the node as a host.
+// HostMAC is the Ethernet address of the node's end, made from the node's IPv4 address. The
+// controller needs it to identify the node as a host.
 func HostMAC(node netip.Addr) net.HardwareAddr {
 	a := node.As4()
 	return append(net.HardwareAddr{2, 0x48}, a[:]...)
 }
 
-// ConnectHost makes the node with that IPv4 address a host at the switch's port HostPort, with
-// routes to service addresses. Correct parts stay. A node that has the address on no other
-// interface gets it at the interface to the switch, only for traffic to the switch.
+// ConnectHost makes the node with an IPv4 address a host at the switch's port HostPort, with routes
+// to the service addresses. Correct parts stay. If the node has the address at no other interface,
+// ConnectHost assigns it to the interface to the switch, only for traffic to the switch.
 func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 	if !node.Is4() {
 		return fmt.Errorf("connecting the node to its switch: %s is no IPv4 address", node)
@@ -62,7 +63,7 @@ func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 			return fmt.Errorf("connecting the node to its switch: %s: %w", name, err)
 		}
 	}
-	// before it can receive anything
+	// before the interface can receive anything
 	if err := s.filter(ends[1].Attrs().Index, betweenSwitches); err != nil {
 		return err
 	}
@@ -80,8 +81,8 @@ func (s *Switch) ConnectHost(node netip.Addr, services []netip.Prefix) error {
 	return podroutes.ApplyServices(ends[0].Attrs().Index, ends[1].Attrs().HardwareAddr, node, services)
 }
 
-// haveAddress gives the node's end an address that the node has at no other interface, and takes
-// others of an earlier call away.
+// haveAddress assigns an address to the node's end, if no other interface of the node has it, and
+// removes addresses of earlier calls.
 func haveAddress(l netlink.Link, node netip.Addr) error {
 	all, err := netlinkdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
 	if err != nil {
@@ -100,7 +101,7 @@ func haveAddress(l netlink.Link, node netip.Addr) error {
 	if elsewhere {
 		return nil
 	}
-	// of the link alone, so that nobody takes it for the source of anything else
+	// scope link, so that the kernel does not choose it as the source of other traffic
 	a := &netlink.Addr{IPNet: &net.IPNet{IP: node.AsSlice(), Mask: net.CIDRMask(32, 32)}, Scope: unix.RT_SCOPE_LINK}
 	if err := netlink.AddrReplace(l, a); err != nil {
 		return fmt.Errorf("the address %s of %s: %w", node, hostEnd, err)
@@ -116,8 +117,8 @@ func setUp(l netlink.Link) error {
 }
 
 // FilterStack makes the node's own stack accept NetCRAQ packets only from the switch, forward none,
-// and send only root's, whatever the kernel unwraps, wherever it comes from. It is for the network
-// namespace of the calling thread, and stays when the process ends.
+// and send only root's. That includes packets that the kernel unwraps. It works on the calling
+// thread's network namespace, and lasts when the process ends.
 func FilterStack() error { return ingressfilter.ApplySwitch(wire.Port, hostEnd) }
 
 // DisconnectHost undoes ConnectHost, after the switch has ended. FilterStack's rules stay.

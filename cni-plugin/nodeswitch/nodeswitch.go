@@ -1,6 +1,6 @@
-// Package nodeswitch runs the embedded P4 switch of a Kubernetes node in this process, and serves
-// P4Runtime for it. It shares its interfaces with the node: the program gets NetCRAQ's packets, the
-// kernel everything else (see "Sharing interfaces with the host" in docs/switch.md).
+// Package nodeswitch runs a Kubernetes node's embedded P4 switch in this process, and serves
+// P4Runtime for it. The switch shares its interfaces with the node: the program gets NetCRAQ
+// packets, and the kernel all others (see "Sharing interfaces with the host" in docs/switch.md).
 package nodeswitch
 
 import (
@@ -36,33 +36,32 @@ type Options struct {
 	Engine string
 	// DeviceID is the P4Runtime device id.
 	DeviceID uint64
-	// P4Runtime is the server's address. It has no encryption and no authentication, so it must be
-	// a loopback address: pods have a loopback of their own, except for those in the host's
-	// network. "": it is served only at Secure.
+	// P4Runtime is the server's address for plain text. It has no authentication, so it must be a
+	// loopback address: pods outside of the host's network have their own loopback. "" serves
+	// P4Runtime only at Secure.
 	P4Runtime string
-	// Secure is a second address of the P4Runtime server, for controllers on other nodes; "": there
-	// is none. Nothing is served there before a client has shown a certificate that TLS.ClientCAs
-	// have signed.
+	// Secure is a second address of the P4Runtime server, for controllers on other nodes; "": none.
+	// It serves only clients with a certificate signed by one of TLS.ClientCAs.
 	Secure string
-	// TLS is for Secure: the server's certificate, and ClientCAs. GetConfigForClient may choose
-	// others for each connection, and which certificates are accepted (VerifyConnection). It cannot
-	// change that clients must have one, nor TLS 1.3.
+	// TLS configures Secure: the server's certificate, and ClientCAs. GetConfigForClient may
+	// replace both for each connection, and VerifyConnection may refuse certificates. Neither can
+	// disable client certificates or TLS 1.3.
 	TLS *tls.Config
-	// AfterOthers puts the program behind those of others at an interface: at tc by a late filter
-	// of clsact. Otherwise it is before them. (The interpreter gets copies, and is in nobody's
-	// way.)
+	// AfterOthers puts the program after other programs at an interface, as a late filter of
+	// clsact. Otherwise it comes before them. (The interpreter gets copies, so its place does not
+	// matter.)
 	AfterOthers bool
 	// Restored, if not nil, is called when the switch has put its program back at a port from which
-	// somebody had removed it, or could not. It must not call the switch.
+	// someone had removed it, or has failed to. It must not call the switch.
 	Restored func(iface string, err error)
 	// Log receives events. nil means slog.Default().
 	Log *slog.Logger
 }
 
-// Switch is a running switch without a program until a controller pushes one.
+// Switch is a running switch. It has no program until a controller pushes one.
 type Switch struct {
 	device  target.Device
-	place   ingressfilter.Place // of filters, behind the program
+	place   ingressfilter.Place // place of filters, after the program
 	servers []*grpc.Server
 	secure  net.Addr
 	failed  chan error
@@ -72,12 +71,12 @@ type Switch struct {
 	uplinks []int                 // indexes of the operator's interfaces
 
 	filtering sync.Mutex
-	filters   map[int]ingressfilter.Rules // by the index of the interface that has them
+	filters   map[int]ingressfilter.Rules // by the index of their interface
 }
 
-// maxConnections is how many connections each P4Runtime address has open at most. A controller
-// needs one. Connections without a call, such as those that never finish TLS's handshake, give way
-// to new ones: those of the address that has the most come first.
+// maxConnections is the maximum number of open connections at each P4Runtime address. A controller
+// needs one. New connections replace those without a call, such as unfinished TLS handshakes. Those
+// of the remote address with the most connections are closed first.
 const maxConnections = 64
 
 // Start starts a switch in the network namespace of the calling thread.
@@ -133,7 +132,7 @@ func Start(o Options) (*Switch, error) {
 	return s, nil
 }
 
-// mutual is a server's side of TLS that no client passes without a certificate.
+// mutual returns a configuration that requires a client certificate.
 func mutual(o *tls.Config) (*tls.Config, error) {
 	switch {
 	case o == nil || o.ClientCAs == nil:
@@ -147,7 +146,7 @@ func mutual(o *tls.Config) (*tls.Config, error) {
 		return c
 	}
 	conf := strict(o)
-	conf.NextProtos = []string{"h2"} // gRPC's; it sets it in what it is given, and not in what is chosen for a client
+	conf.NextProtos = []string{"h2"} // for gRPC, which does not set it in a configuration chosen for a client
 	if choose := o.GetConfigForClient; choose != nil {
 		conf.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 			c, err := choose(h)
@@ -155,8 +154,8 @@ func mutual(o *tls.Config) (*tls.Config, error) {
 			case err != nil:
 				return nil, err
 			case c == nil:
-				return nil, nil // what was given holds
-			case c.ClientCAs == nil: // which would accept any certificate that this machine trusts
+				return nil, nil // the base configuration applies
+			case c.ClientCAs == nil: // without it, any certificate that this machine trusts would be accepted
 				return nil, errors.New("there are no ClientCAs that know the controllers")
 			}
 			c = strict(c)
@@ -199,10 +198,10 @@ func start(o Options) (target.Device, error) {
 // Engine names the engine that runs the program, and why.
 func (s *Switch) Engine() string { return s.device.Engine() }
 
-// SecureAddress is where P4Runtime is served with TLS, nil if it is not.
+// SecureAddress is the address where P4Runtime is served with TLS, or nil.
 func (s *Switch) SecureAddress() net.Addr { return s.secure }
 
-// Failed gets an error if the P4Runtime server ends by itself.
+// Failed receives an error if the P4Runtime server ends by itself.
 func (s *Switch) Failed() <-chan error { return s.failed }
 
 // AddPort makes an interface a port.
@@ -210,11 +209,11 @@ func (s *Switch) AddPort(number uint32, iface string) error {
 	return s.device.AddPort(target.Port{Number: number, Iface: iface})
 }
 
-// RemovePort removes an interface from the ports.
+// RemovePort removes a port.
 func (s *Switch) RemovePort(number uint32) error { return s.device.RemovePort(number) }
 
-// NamedPorts returns the ports that table entries name: as the match of ingress_port (port_trust),
-// or as an action's parameter port (session_lease, ipv4_lpm).
+// NamedPorts returns the ports that table entries name: in the match field ingress_port
+// (port_trust), or in an action's parameter port (session_lease, ipv4_lpm).
 func (s *Switch) NamedPorts() (map[uint32]bool, error) {
 	pipeline := s.device.Pipeline()
 	if pipeline == nil {

@@ -26,8 +26,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testcerts"
 )
 
-// TestSecure: with a certificate of the authority everything is served at the second address,
-// without one nothing; and the switch is one, whichever address is used.
+// TestSecure: at the second address a client with a certificate of the authority may do everything,
+// and one without it nothing. Both addresses lead to the same switch.
 func TestSecure(t *testing.T) {
 	t.Run("one configuration", func(t *testing.T) { secure(t, func(c *tls.Config) *tls.Config { return c }) })
 	t.Run("one for each client", func(t *testing.T) {
@@ -53,7 +53,7 @@ func secure(t *testing.T, change func(*tls.Config) *tls.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.ClientAuth = tls.NoClientCert // not for the configuration to choose
+	server.ClientAuth = tls.NoClientCert // the configuration cannot disable client certificates
 	s, err := nodeswitch.Start(nodeswitch.Options{Engine: "interp", DeviceID: 7, P4Runtime: "127.0.0.1:0",
 		Secure: "127.0.0.1:0", TLS: change(server)})
 	if err != nil {
@@ -129,7 +129,7 @@ func secure(t *testing.T, change func(*tls.Config) *tls.Config) {
 	until("a controller that comes to a flooded switch is primary", func() bool { return later.State().Phase == p4rt.Primary })
 }
 
-// half opens many connections and sends half a TLS record by each. Few may stay.
+// half opens many connections and sends half a TLS record on each. Only a few may stay.
 func half(t *testing.T, to string) {
 	t.Helper()
 	var conns []net.Conn
@@ -151,12 +151,12 @@ func half(t *testing.T, to string) {
 		}
 		return n
 	}
-	// 5 s are less than the time after which the server ends a handshake.
+	// 5 s are less than the server's timeout for handshakes.
 	poll.Until(t, 5*time.Second, "all connections with half a greeting but 64 to be closed",
 		func() bool { return open() <= 64 })
 }
 
-// TestRefused: nothing is served to everybody by mistake.
+// TestRefused: Start refuses configurations that would serve unauthenticated clients.
 func TestRefused(t *testing.T) {
 	authority := testcerts.NewAuthority(t)
 	certs, _ := authority.Issue("node1", "", "node1")
@@ -197,8 +197,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestStolen: at a node's switch a controller of this cluster is served, and nobody with what
-// another node's agent has in its memory.
+// TestStolen: a node's switch serves a controller of this cluster, but not a client with
+// certificates from another node's agent.
 func TestStolen(t *testing.T) {
 	var authorities identity.State
 	if _, err := authorities.Step(time.Now(), false); err != nil {
@@ -266,7 +266,7 @@ func TestStolen(t *testing.T) {
 		*tls.Certificate, error) {
 		return stolen, nil
 	}})
-	if status.Code(err) != codes.Unavailable { // why, the connection's end may have swallowed
+	if status.Code(err) != codes.Unavailable { // the reason may be lost with the connection
 		t.Errorf("with what was stolen on another node: %v", err)
 	}
 	if err := ask(leader.Client()); err != nil {

@@ -18,12 +18,12 @@ import (
 // fabricPort is a port that leads to another switch.
 type fabricPort struct {
 	iface string
-	index int // of the interface, by which one that was made again is known
+	index int // the interface's index, which differs if the interface was made again
 }
 
-// ConnectPeers makes tunnels to other nodes' switches ports, by their numbers, and removes ports
-// and tunnels of an earlier call that are no longer wanted. Correct ones stay. The error names the
-// nodes that could not be connected; the others are.
+// ConnectPeers makes tunnels to other nodes' switches ports, by their numbers. It removes ports and
+// tunnels of an earlier call that are not wanted any more. Correct ones stay. It connects all nodes
+// that it can; the error names the others.
 func (s *Switch) ConnectPeers(self podroutes.Node, peers map[uint32]podroutes.Node) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,11 +58,11 @@ func (s *Switch) connect(self podroutes.Node, number uint32, peer podroutes.Node
 		if old.index == index {
 			return setUp(l)
 		}
-		if err := s.disconnect(number); err != nil { // somebody removed the tunnel, and it was made again
+		if err := s.disconnect(number); err != nil { // someone removed the tunnel, and it was made again
 			return err
 		}
 	}
-	if err := s.filter(index, betweenSwitches); err != nil { // before it can receive anything
+	if err := s.filter(index, betweenSwitches); err != nil { // before the interface can receive anything
 		return err
 	}
 	if err := setUp(l); err != nil {
@@ -83,7 +83,7 @@ func (s *Switch) disconnect(number uint32) error {
 	return nil
 }
 
-// ConnectUplink makes an interface that leads to one other switch a port.
+// ConnectUplink makes an interface to another switch a port.
 func (s *Switch) ConnectUplink(number uint32, iface string) error {
 	l, err := net.InterfaceByName(iface)
 	if err == nil {
@@ -101,7 +101,7 @@ func (s *Switch) ConnectUplink(number uint32, iface string) error {
 	return nil
 }
 
-// filter puts an ingress filter behind the switch's program.
+// filter puts an ingress filter after the switch's program.
 func (s *Switch) filter(ifindex int, r ingressfilter.Rules) error {
 	r.Place = s.place
 	s.filtering.Lock()
@@ -113,7 +113,7 @@ func (s *Switch) filter(ifindex int, r ingressfilter.Rules) error {
 	return err
 }
 
-// Restore restores the ingress filters of the switch's own interfaces that somebody has removed.
+// Restore restores the ingress filters of the switch's own interfaces if someone has removed them.
 func (s *Switch) Restore(report guards.Report) {
 	s.filtering.Lock()
 	defer s.filtering.Unlock()
@@ -124,7 +124,7 @@ func (s *Switch) Restore(report guards.Report) {
 			continue
 		}
 		if err != nil {
-			continue // which says nothing about the filter
+			continue // an error does not show whether the filter is missing
 		}
 		if there, err := ingressfilter.Attached(index); err == nil && !there {
 			report(guards.IngressFilter, l.Attrs().Name, ingressfilter.Attach(index, rules))
@@ -132,18 +132,19 @@ func (s *Switch) Restore(report guards.Report) {
 	}
 }
 
-// Packets to a switch are not for the node's own stack, whatever runs the program. So its ports
-// have ingress filters.
+// Packets to a switch are not for the node's own stack, whichever engine runs the program. So the
+// switch's ports have ingress filters.
 var (
-	// betweenSwitches is for interfaces that only switches use, or one and its node: the stack
-	// would route what comes by them, NetCRAQ or not, as if it came from a network of the node's.
+	// betweenSwitches is for interfaces that only switches use, or a switch and its node. The stack
+	// would route all packets from them, NetCRAQ or not, as if they came from the node's own
+	// network.
 	betweenSwitches = ingressfilter.Rules{Everything: true}
 	// uplinkRules are for interfaces that the node uses, too.
 	uplinkRules = ingressfilter.Rules{Port: wire.Port}
 )
 
-// removeFilters leaves the operator's interfaces as they were. Those that the agent has made keep
-// theirs.
+// removeFilters removes the filters from the operator's interfaces. Interfaces that the agent made
+// keep theirs.
 func (s *Switch) removeFilters() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,6 +152,6 @@ func (s *Switch) removeFilters() {
 	defer s.filtering.Unlock()
 	for _, index := range s.uplinks {
 		delete(s.filters, index)
-		_ = ingressfilter.Detach(index) // the process ends
+		_ = ingressfilter.Detach(index) // errors do not matter: the process ends
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// TestDiscard: what goes to an address of the node's own prefixes that no pod has ends at the node,
-// and does not leave it by the default route; a pod's route is more specific. Applying the routes
-// again keeps the ones that discard, a prefix that has gone loses its own, and Remove takes all.
+// TestDiscard: the node drops packets to unused addresses of its own prefixes, instead of sending
+// them out by the default route; a pod's route is more specific. Applying the routes again keeps
+// the discarding ones. A removed prefix loses its own, and Remove removes all.
 func TestDiscard(t *testing.T) {
 	n, lan := udptest.NewSpace(t), udptest.NewSpace(t)
 	udptest.Cable(t, n, "eth0", []string{"192.168.0.1/24", "fd01::1/64"}, lan, "eth0",

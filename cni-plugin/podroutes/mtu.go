@@ -2,13 +2,13 @@ package podroutes
 
 import "fmt"
 
-// leastMTU6 is the least that a link with IPv6 has, in bytes (RFC 8200, section 5).
+// leastMTU6 is the minimum MTU of a link with IPv6, in bytes (RFC 8200, section 5).
 const leastMTU6 = 1280
 
-// MTU is that of a node's pods, in bytes: the MTU of the interface with the node's address, less
-// the overhead of a tunnel if there may be one. (A node of both families has tunnels over IPv4,
-// except for those to nodes that have none: there the kernel tells pods of 20 bytes less, as a
-// router does.)
+// MTU is the MTU of a node's pods, in bytes: the MTU of the interface with the node's address, less
+// a tunnel's overhead if there may be tunnels. (A node of both families has tunnels over IPv4. Only
+// tunnels to nodes without IPv4 use IPv6: for those the kernel reports an MTU of 20 bytes less to
+// pods, as a router does.)
 func MTU(self Node, mode Mode) (int, error) {
 	address := self.In(false)
 	if !address.IsValid() {

@@ -16,18 +16,18 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// The switches of two nodes are connected by a tunnel that only they use, as by a cable. A network
-// that nodes share would not do: an acknowledgement leaves a switch with the Ethernet addresses
-// that it came with, so a bridge would learn that switches are where they are not; a network card
-// takes only frames to its own address; and the P4 program sends one copy by a port, so each
-// neighbour needs a port.
+// A tunnel that only they use connects the switches of two nodes, like a cable. A shared network
+// would not do, for three reasons. An acknowledgement leaves a switch with the Ethernet addresses
+// it came with, so a bridge would learn wrong locations of switches. A network card accepts only
+// frames to its own address. And the P4 program sends one copy through each port, so each neighbour
+// needs its own port.
 
 // peerPrefix begins the names of tunnels between switches.
 const peerPrefix = "ncqf"
 
 // PeerLink makes the tunnel between a node's switch and another's, and returns the name of its
-// interface, which the caller sets up. A correct tunnel stays. Call Apply before it: that says who
-// may send in the tunnel.
+// interface, which the caller sets up. A correct tunnel stays. Call Apply first, because it sets
+// which nodes may send in the tunnel.
 func PeerLink(self, peer Node) (string, error) {
 	if filtered, err := ingressfilter.TunnelsFiltered(); err != nil || !filtered {
 		return "", errors.Join(fmt.Errorf("there is no tunnel to node %s before podroutes.Apply has said who may send in it", peer.Name), err)
@@ -62,7 +62,7 @@ func PeerLink(self, peer Node) (string, error) {
 	return name, nil
 }
 
-// RemovePeerLinks removes the tunnels to nodes that are not among those named.
+// RemovePeerLinks removes the tunnels to all nodes except those in keep.
 func RemovePeerLinks(keep []Node) error {
 	links, err := netlinkdump.Whole(netlink.LinkList)
 	if err != nil {
@@ -84,7 +84,7 @@ func RemovePeerLinks(keep []Node) error {
 }
 
 // PeerName is the name of the interface of a tunnel to a node: the prefix and the other node's IPv4
-// address, or 55 bits of a hash of its IPv6 address. Names have 15 characters at most.
+// address, or 55 bits of a hash of its IPv6 address. Names have at most 15 characters.
 func PeerName(peer Node) string {
 	if four := peer.In(false); four.IsValid() {
 		return fmt.Sprintf("%s%x", peerPrefix, four.As4())
@@ -93,9 +93,9 @@ func PeerName(peer Node) string {
 	return peerPrefix + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:11])
 }
 
-// PeerVNI is the tunnel's network identifier, 24 bits: the same at both ends, whose addresses of
-// one family are given, and hardly ever that of another tunnel. Where it is, the kernel refuses the
-// second one.
+// PeerVNI is the tunnel's network identifier, 24 bits. It is computed from both ends' addresses, of
+// one family, and is the same at both ends. Two tunnels hardly ever have the same one; if so, the
+// kernel refuses the second tunnel.
 func PeerVNI(a, b netip.Addr) int {
 	x, y := a.AsSlice(), b.AsSlice()
 	if bytes.Compare(x, y) > 0 {

@@ -1,26 +1,24 @@
-// Package podroutes makes pods of different nodes reach each other: for the pods of each other node
-// there is one route, straight to the node if the two share a link, and through a VXLAN tunnel
-// otherwise.
+// Package podroutes connects pods of different nodes. It makes one route to the pods of each other
+// node: directly to the node if the two share a link, and otherwise through a VXLAN tunnel.
 //
-//	10.244.2.0/24 via 192.168.0.2            the node 192.168.0.2 is on a link of ours
+//	10.244.2.0/24 via 192.168.0.2            the node 192.168.0.2 is on a shared link
 //	10.244.3.0/24 via 10.244.3.0 dev ncqvx   it is not: VXLAN to 192.168.7.3
-//	fd00:244:3::/64 via fd00:244:3:: dev ncqvx   so do its IPv6 pods, in the same tunnel
-//	unreachable 10.244.1.0/24                the node's own: to an address that no pod has
+//	fd00:244:3::/64 via fd00:244:3:: dev ncqvx   its IPv6 pods, in the same tunnel
+//	unreachable 10.244.1.0/24                this node's prefix: unused addresses
 //
-// The node discards packets for addresses of its own prefixes that no pod has (RFC 4632, 5.1). The
-// default route would send them out of the node, and a router with a route to the node would send
-// them back. A pod's own route is more specific, and any other route to the prefix has a lower
-// metric.
+// The node drops packets for unused addresses of its own prefixes (RFC 4632, 5.1). The default
+// route would send them out of the node, and a router with a route to the node would send them
+// back. A pod's own route is more specific, and any other route to the prefix has a lower metric.
 //
 // Prefixes of both families go through one tunnel, over IPv4 if both nodes have it and otherwise
 // over IPv6 (the interface ncqvx6).
 //
-// The routes carry a protocol number of their own, which distinguishes them from other programs'
-// routes. So [Apply] can be called at any time, after a crash as well: it adds missing routes,
-// changes different ones, and removes those that are no longer wanted.
+// The routes carry their own protocol number, which distinguishes them from other programs' routes.
+// So [Apply] can be called at any time, also after a crash: it adds missing routes, corrects wrong
+// ones, and removes unwanted ones.
 //
-// A tunnel needs no exchange of addresses: the Ethernet address of a node's end is made from the
-// node's address, and its IP address is the first of its pods' prefix, as flannel has it too.
+// A tunnel needs no address exchange: the Ethernet address of a node's end is made from the node's
+// address, and its IP address is the first one of its pods' prefix, as with flannel.
 package podroutes
 
 import (
@@ -39,15 +37,15 @@ import (
 )
 
 const (
-	// Protocol marks routes of this package (rtm_protocol; iproute2 keeps the numbers below 5 and
-	// from 8 to 18, 42 and 186 to 192).
+	// Protocol marks this package's routes (rtm_protocol; iproute2 reserves the numbers below 5, 8
+	// to 18, 42, and 186 to 192).
 	Protocol = 78
-	// VXLANPort is the UDP port of tunnels: not the usual 4789, which pods may have a use for. No
-	// pod may send to it (see package agent's podRules).
+	// VXLANPort is the UDP port of tunnels. It is not the usual 4789, which pods may need, because
+	// no pod may send to VXLANPort (see package agent's podRules).
 	VXLANPort = 20037
 	// VNI is the tunnels' network identifier, 24 bits.
 	VNI = 20035
-	// Device is the interface of tunnels over IPv4, Device6 that of those over IPv6.
+	// Device is the interface of tunnels over IPv4, Device6 of tunnels over IPv6.
 	Device  = "ncqvx"
 	Device6 = "ncqvx6"
 	// VXLANOverhead is a tunnel's overhead over IPv4, in bytes: Ethernet, VXLAN, UDP and IPv4
@@ -56,20 +54,20 @@ const (
 	VXLANOverhead6 = 14 + 8 + 8 + 40
 )
 
-// discardMetric is the metric of the routes that discard: worse than that of any route to the same
-// prefix that somebody else makes.
+// discardMetric is the metric of the discarding routes. It is worse than the metric of any other
+// program's route to the same prefix.
 const discardMetric = 1 << 30
 
 // Node is one node of the cluster.
 type Node struct {
 	Name    string     `json:"name"`
-	Address netip.Addr `json:"address"` // by which other nodes reach it, IPv4 or IPv6
+	Address netip.Addr `json:"address"` // other nodes reach it there; IPv4 or IPv6
 	// Second is its address of the other family, if it has one.
 	Second   netip.Addr     `json:"secondAddress,omitzero"`
 	PodCIDRs []netip.Prefix `json:"podCIDRs"` // of either family, or both
 }
 
-// In is the node's address of a family; the zero Addr: it has none.
+// In is the node's address of a family, or the zero Addr.
 func (n Node) In(six bool) netip.Addr {
 	for _, a := range []netip.Addr{n.Address, n.Second} {
 		if a.IsValid() && a.Is6() == six {
@@ -79,7 +77,7 @@ func (n Node) In(six bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// Overlapping says which of the node's networks a prefix overlaps; "": none.
+// Overlapping returns the node's network that a prefix overlaps, or "".
 func (n Node) Overlapping(p netip.Prefix) string {
 	for _, a := range []netip.Addr{n.Address, n.Second} {
 		if p.Contains(a) {
@@ -94,8 +92,8 @@ func (n Node) Overlapping(p netip.Prefix) string {
 	return ""
 }
 
-// between are the addresses of two nodes between which their tunnels are: of IPv4, which takes less
-// of each packet, if both have it.
+// between returns the tunnel addresses of two nodes: IPv4 addresses, which have less overhead, if
+// both nodes have them.
 func between(a, b Node) (x, y netip.Addr, err error) {
 	for _, six := range []bool{false, true} {
 		if x, y = a.In(six), b.In(six); x.IsValid() && y.IsValid() {
@@ -105,7 +103,7 @@ func between(a, b Node) (x, y netip.Addr, err error) {
 	return x, y, fmt.Errorf("it has no address of a family that this node has, too (%s and %s)", b.Address, a.Address)
 }
 
-// overhead is what a tunnel between addresses like this takes of the MTU, in bytes.
+// overhead is the overhead of a tunnel between addresses of this family, in bytes.
 func overhead(a netip.Addr) int {
 	if a.Is6() {
 		return VXLANOverhead6
@@ -113,13 +111,13 @@ func overhead(a netip.Addr) int {
 	return VXLANOverhead
 }
 
-// Mode says how other nodes' pods are reached.
+// Mode selects the routes to other nodes' pods.
 type Mode string
 
 // The modes.
 const (
-	Auto   Mode = "auto"   // directly where two nodes share a link, otherwise by VXLAN
-	Direct Mode = "direct" // never by VXLAN: a node that is not on a link is an error
+	Auto   Mode = "auto"   // directly if two nodes share a link, otherwise by VXLAN
+	Direct Mode = "direct" // never by VXLAN: a node that is not on a shared link is an error
 	VXLAN  Mode = "vxlan"  // always by VXLAN
 )
 
@@ -138,12 +136,12 @@ func (m *Mode) String() string { return string(*m) }
 // Type implements pflag.Value.
 func (*Mode) Type() string { return "auto|direct|vxlan" }
 
-// Apply makes the routes of the calling thread's network namespace those to the other nodes' pods.
-// The error names the nodes that cannot be reached; the others can, so that one node's mistake is
-// not everybody's.
+// Apply makes the routes to the other nodes' pods in the calling thread's network namespace, and
+// removes unwanted ones. The error names the nodes that cannot be reached; it does not affect the
+// others.
 //
-// It also says who may send in tunnels, those of PeerLink included: each other node in its own, and
-// nobody else. Without that no tunnel is made.
+// Apply also sets which nodes may send in tunnels, including PeerLink's: each other node only in
+// its own. If that fails it makes no tunnels.
 func Apply(self Node, others []Node, mode Mode) error {
 	if err := self.Check(); err != nil {
 		return err
@@ -160,7 +158,7 @@ func Apply(self Node, others []Node, mode Mode) error {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("node %s: %w", n.Name, err))
 		} else if len(inTunnel) > 0 {
-			_, y, _ := between(self, n) // there is one: direct has asked
+			_, y, _ := between(self, n) // it exists: direct has checked
 			n.PodCIDRs = inTunnel
 			tunnels[y.Is6()] = append(tunnels[y.Is6()], n)
 		}
@@ -190,8 +188,8 @@ func Apply(self Node, others []Node, mode Mode) error {
 	return errors.Join(append(errs, replaceRoutes(Protocol, want))...)
 }
 
-// direct adds the routes to a node's pods that take no tunnel, and gives the prefixes that take
-// one: those for which the node has no address of their family on a link of this node.
+// direct adds the routes to a node's pods that need no tunnel. It returns the prefixes that need
+// one, because the node has no address of their family on a link of this node.
 func direct(self, n Node, mode Mode, want map[netip.Prefix]*netlink.Route) (inTunnel []netip.Prefix, err error) {
 	for _, p := range n.PodCIDRs {
 		gateway, out := n.In(p.Addr().Is6()), 0
@@ -217,20 +215,21 @@ func direct(self, n Node, mode Mode, want map[netip.Prefix]*netlink.Route) (inTu
 	}
 	_, y, err := between(self, n)
 	if err == nil {
-		_, err = onLink(y) // is there any way to it?
+		_, err = onLink(y) // checks that there is a route to it
 	}
 	return inTunnel, err
 }
 
-// Remove removes all that Apply has made, after RemovePeerLinks has removed the other tunnels.
+// Remove removes everything that Apply has made. Call RemovePeerLinks first, which removes the
+// other tunnels.
 func Remove() error {
 	return errors.Join(removeTunnel(Device), removeTunnel(Device6), replaceRoutes(Protocol, nil),
 		ingressfilter.RemoveTunnels())
 }
 
 // ApplyTunnels is the part of Apply that the switches' tunnels need if another plugin makes the
-// routes to pods: it says who may send in tunnels, and removes routes and tunnels for pods that an
-// earlier agent has left.
+// routes to pods. It sets which nodes may send in tunnels, and removes an earlier agent's routes
+// and tunnels for pods.
 func ApplyTunnels(self Node, others []Node) error {
 	if err := self.checkAddresses(); err != nil {
 		return err
@@ -264,7 +263,7 @@ func filterTunnels(self Node, others []Node) error {
 	return ingressfilter.ApplyTunnels(t)
 }
 
-// Check reports errors in the data about a node.
+// Check returns an error if the data of a node is wrong.
 func (n Node) Check() error {
 	if err := n.checkAddresses(); err != nil {
 		return err
@@ -293,8 +292,8 @@ func (n Node) checkAddresses() error {
 	return nil
 }
 
-// fit leaves out what would send packets astray: nodes of which too little is known, and those with
-// a prefix that another one has.
+// fit leaves out nodes that would misdirect packets: incomplete ones, and those with another node's
+// prefix.
 func fit(self Node, others []Node) (good []Node, errs []error) {
 	for _, n := range others {
 		err := n.Check()
@@ -314,7 +313,8 @@ func fit(self Node, others []Node) (good []Node, errs []error) {
 	return good, errs
 }
 
-// onLink is the interface by which an address is reached without a gateway; 0 if it takes one.
+// onLink is the interface through which an address is reached without a gateway; 0 if it needs a
+// gateway.
 func onLink(a netip.Addr) (ifindex int, err error) {
 	routes, err := netlink.RouteGet(a.AsSlice())
 	if err != nil {
@@ -328,7 +328,7 @@ func onLink(a netip.Addr) (ifindex int, err error) {
 	return 0, nil
 }
 
-// replaceRoutes makes the routes of a protocol those that are wanted.
+// replaceRoutes makes the routes of a protocol equal to want.
 func replaceRoutes(protocol int, want map[netip.Prefix]*netlink.Route) error {
 	var errs []error
 	for to, r := range want {
@@ -356,8 +356,8 @@ func replaceRoutes(protocol int, want map[netip.Prefix]*netlink.Route) error {
 	return errors.Join(errs...)
 }
 
-// sameWay says whether a route that is there goes where one that is wanted does. The kernel gives
-// an IPv6 route that discards the loopback interface.
+// sameWay reports whether an existing route leads where a wanted one does. The kernel assigns the
+// loopback interface to a discarding IPv6 route.
 func sameWay(want, have netlink.Route) bool {
 	if want.Type == unix.RTN_UNREACHABLE || have.Type == unix.RTN_UNREACHABLE {
 		return want.Type == have.Type && want.Priority == have.Priority
@@ -365,8 +365,7 @@ func sameWay(want, have netlink.Route) bool {
 	return want.LinkIndex == have.LinkIndex && want.Gw.Equal(have.Gw)
 }
 
-// end is the address of a node's end of tunnels, in the tunnels; false: the node has no pods of
-// that family.
+// end is the address of a node's end in the tunnels; false: the node has no pods of that family.
 func (n Node) end(six bool) (netip.Addr, bool) {
 	for _, p := range n.PodCIDRs {
 		if p.Addr().Is6() == six {
@@ -376,7 +375,7 @@ func (n Node) end(six bool) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// ends are all of them.
+// ends are the node's end addresses of both families.
 func (n Node) ends() (out []netip.Addr) {
 	for _, six := range []bool{false, true} {
 		if a, ok := n.end(six); ok {
@@ -386,8 +385,8 @@ func (n Node) ends() (out []netip.Addr) {
 	return out
 }
 
-// hardwareAddress is the Ethernet address of a node's end of tunnels: locally administered, and the
-// node's IPv4 address, or a hash of what it has.
+// hardwareAddress is the Ethernet address of a node's end of tunnels. It is locally administered,
+// and made from the node's IPv4 address or from a hash of its other data.
 func (n Node) hardwareAddress() net.HardwareAddr {
 	if four := n.In(false); four.IsValid() {
 		return append(net.HardwareAddr{2, 0x56}, four.AsSlice()...)
@@ -403,7 +402,7 @@ func device(six bool) string {
 	return Device
 }
 
-// tunnel makes the interface for tunnels to nodes over IPv4 or IPv6, and gives its index.
+// tunnel makes the interface for tunnels to nodes over IPv4 or IPv6, and returns its index.
 func tunnel(self Node, to []Node, six bool) (int, error) {
 	source, name := self.In(six), device(six)
 	out, err := sourceLink(source)
@@ -448,7 +447,7 @@ func tunnel(self Node, to []Node, six bool) (int, error) {
 	return index, neighbours(index, to, six)
 }
 
-// sourceLink is the interface that has an address.
+// sourceLink is the interface with an address.
 func sourceLink(a netip.Addr) (netlink.Link, error) {
 	addrs, err := netlinkdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -462,8 +461,8 @@ func sourceLink(a netip.Addr) (netlink.Link, error) {
 	return nil, fmt.Errorf("no interface of this node has its address %s", a)
 }
 
-// neighbours says where the other nodes' ends are: which Ethernet address an end has, and to which
-// node frames to it go.
+// neighbours writes the other nodes' ends into the neighbour and forwarding tables: the Ethernet
+// address of each end, and the node that frames to it go to.
 func neighbours(index int, to []Node, six bool) error {
 	var want []netlink.Neigh
 	for _, n := range to {

@@ -22,7 +22,7 @@ func second(n Node, address string) Node {
 	return n
 }
 
-// TestFit has nodes that cannot be taken among those that can.
+// TestFit mixes unusable nodes with usable ones.
 func TestFit(t *testing.T) {
 	self := node("self", "192.168.0.1", "10.244.1.0/24")
 	for _, c := range []struct {
@@ -58,8 +58,8 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestPeerNames: both ends of a tunnel have one identifier, and no two tunnels of a node the same
-// interface.
+// TestPeerNames: both ends of a tunnel compute the same identifier, and two tunnels of a node never
+// have the same interface name.
 func TestPeerNames(t *testing.T) {
 	a, b, c := node("a", "192.168.0.1"), node("b", "192.168.0.2"), node("c", "192.168.0.3")
 	if x, y := PeerVNI(a.Address, b.Address), PeerVNI(b.Address, a.Address); x != y || x <= 0 || x >= 1<<24 ||
@@ -79,7 +79,7 @@ func TestPeerNames(t *testing.T) {
 	}
 }
 
-// TestBetween: tunnels are over IPv4 where both nodes have it.
+// TestBetween: tunnels are over IPv4 if both nodes have it.
 func TestBetween(t *testing.T) {
 	four, six := node("four", "192.168.0.1"), node("six", "fd00::2")
 	both, other := second(node("both", "fd00::3"), "192.168.0.3"), second(node("other", "192.168.0.4"), "fd00::4")

@@ -12,12 +12,12 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// ownPrefix begins the names of all interfaces of NetCRAQ's.
+// ownPrefix begins the names of all NetCRAQ interfaces.
 const ownPrefix = "ncq"
 
-// checkPort says which tunnels of others take a UDP port of NetCRAQ's. The filter for that port
-// would drop what comes by them, and their plugin's pods would not reach each other: so nothing is
-// filtered, and there are no tunnels, until one of both has another port.
+// checkPort returns an error if another program's tunnels use a UDP port of NetCRAQ. The filter for
+// that port would drop their packets and cut off the other plugin's pods. So Apply filters nothing
+// and makes no tunnels until one of the two uses another port.
 func checkPort() error {
 	links, err := netlinkdump.Whole(netlink.LinkList)
 	if err != nil {

@@ -11,16 +11,17 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// servicesProtocol marks routes to service addresses, as Protocol does the others of this package.
+// servicesProtocol marks routes to service addresses, as Protocol marks the other routes of this
+// package.
 const servicesProtocol = 79
 
-// servicesGateway is what these routes go by. Nobody has it: its neighbour entry is written down,
-// since switches answer no ARP.
+// servicesGateway is the gateway of these routes. No host has this address: its neighbour entry is
+// permanent, because switches do not answer ARP.
 var servicesGateway = netip.MustParseAddr("169.254.78.2")
 
-// ApplyServices makes the routes from this node, under an address of its own, to service addresses:
-// by an interface that leads to the switch, whose Ethernet address is given. Routes and neighbour
-// entries of an earlier call that are no longer wanted go. Correct ones stay.
+// ApplyServices makes the routes to service addresses, with a source address of this node, through
+// the interface link to the switch with the Ethernet address sw. It removes unwanted routes and
+// neighbour entries of earlier calls. Correct ones stay.
 func ApplyServices(link int, sw net.HardwareAddr, source netip.Addr, services []netip.Prefix) error {
 	if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: link, State: netlink.NUD_PERMANENT,
 		IP: servicesGateway.AsSlice(), HardwareAddr: sw}); err != nil {
@@ -40,8 +41,7 @@ func RemoveServices() error {
 	return errors.Join(replaceRoutes(servicesProtocol, nil), forgetSwitches(0))
 }
 
-// forgetSwitches removes the neighbour entries that ApplyServices has made, but that of one
-// interface.
+// forgetSwitches removes ApplyServices' neighbour entries, except for those of one interface.
 func forgetSwitches(but int) error {
 	all, err := netlinkdump.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, netlink.FAMILY_V4) })
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// A node with tunnels to two others, a pod on it, and the nodes' link, where everybody can say that
-// he is anybody:
+// A node with tunnels to two others, a pod on it, and the nodes' link, where any host can forge its
+// source address:
 //
 //	pod 10.244.1.2 ──▶ ncq node eth0 192.168.0.1 ◀── eth0 lan (192.168.0.2 and .3, which are nodes, and .9)
 type tunnelled struct {
@@ -31,9 +31,9 @@ type tunnelled struct {
 	node, pod, lan *udptest.Space
 	self           Node
 	others         []Node
-	links          []string // the tunnels' interfaces: to the first node's switch, to the second's, and for pods
+	links          []string // the tunnels' interfaces: to the first and the second node's switch, and for pods
 	vnis           []uint32
-	arrived        []*udptest.Recorder // at these
+	arrived        []*udptest.Recorder // recorders at these interfaces
 	fromPod        func(...[]byte)
 	fromLAN        func(...[]byte)
 	onLAN          *udptest.Recorder
@@ -76,7 +76,7 @@ func (x *tunnelled) apply() {
 	x.node.Do(func() error { return Apply(x.self, x.others, VXLAN) })
 }
 
-// packet is one for a tunnel, with a frame for the switch in it that says who sent it.
+// packet is a tunnel packet with a frame for the switch inside. Its mark identifies the sender.
 func (x *tunnelled) packet(by *udptest.Space, into, from, to string, vni uint32) udptest.Packet {
 	inner := append(append(net.HardwareAddr{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 9}, 8, 0), make([]byte, 50)...)
 	payload := binary.BigEndian.AppendUint32([]byte{8, 0, 0, 0}, vni<<8)
@@ -86,10 +86,10 @@ func (x *tunnelled) packet(by *udptest.Space, into, from, to string, vni uint32)
 		Dst: netip.AddrPortFrom(netip.MustParseAddr(to), VXLANPort), Payload: payload, Mark: 8 + 14}
 }
 
-// sentinel is what comes in the first tunnel from its node when all else has come.
+// sentinel marks a frame in the first tunnel, sent after all others.
 const sentinel = 0xfffe
 
-// take gives the marks of frames that have come out of each tunnel.
+// take returns the marks of the frames that have come out of each tunnel.
 func (x *tunnelled) take() (marks [3][]uint16) {
 	x.t.Helper()
 	p := x.packet(x.lan, "eth0", "192.168.0.2", "192.168.0.1", x.vnis[0])
@@ -103,7 +103,7 @@ func (x *tunnelled) take() (marks [3][]uint16) {
 			got = r.Take()
 		}
 		for _, f := range got {
-			if len(f) == 64 { // and not what the kernel says about itself
+			if len(f) == 64 { // excludes the kernel's own frames
 				marks[i] = append(marks[i], mark(f))
 			}
 		}
@@ -111,7 +111,8 @@ func (x *tunnelled) take() (marks [3][]uint16) {
 	return marks
 }
 
-// ways sends a packet in all ways and names those that come out of a tunnel.
+// ways sends a packet in every encapsulation and returns the names of those that come out of a
+// tunnel.
 func (x *tunnelled) ways(send func(...[]byte), p udptest.Packet, tunnel int) (names []string) {
 	x.t.Helper()
 	all := udptest.Wrap(p)
@@ -130,8 +131,8 @@ func (x *tunnelled) ways(send func(...[]byte), p udptest.Packet, tunnel int) (na
 	return names
 }
 
-// TestTunnels: nothing comes out of a tunnel but what its other end has sent, by the link between
-// the nodes.
+// TestTunnels: only packets that a tunnel's other end sends over the nodes' link come out of the
+// tunnel.
 func TestTunnels(t *testing.T) {
 	x := newTunnelled(t)
 	type source struct {
@@ -174,8 +175,8 @@ func TestTunnels(t *testing.T) {
 	}
 }
 
-// TestTunnelsLocal: neither does a process of the node say that it is another node, by the loopback
-// interface or any other way, nor does a service's address lead there.
+// TestTunnelsLocal: a process on the node cannot impersonate another node, through the loopback
+// interface or otherwise, nor can a service's address lead into a tunnel.
 func TestTunnelsLocal(t *testing.T) {
 	x := newTunnelled(t)
 	p := x.packet(x.pod, "ncq", "10.244.1.2", "192.168.0.1", x.vnis[0])
@@ -216,8 +217,9 @@ func TestTunnelsLocal(t *testing.T) {
 	}
 }
 
-// TestTunnelsOfProcesses has a process that is not root's send to other nodes' tunnel port, as
-// itself or split by the kernel. Nothing leaves the node. What it sends to another node's pod does.
+// TestTunnelsOfProcesses makes a non-root process send to other nodes' tunnel port, directly or in
+// frames that the kernel splits. Nothing leaves the node. Its packets to another node's pod do
+// leave.
 func TestTunnelsOfProcesses(t *testing.T) {
 	const nobody = 65534
 	x := newTunnelled(t)
@@ -243,7 +245,7 @@ func TestTunnelsOfProcesses(t *testing.T) {
 				}))
 				udptest.Check(t, err)
 			}
-			_, _ = c.Write(payload) // EPERM where the output hook drops it
+			_, _ = c.Write(payload) // EPERM if the output hook drops it
 			return nil
 		})
 		for range 20 {
@@ -284,8 +286,8 @@ func TestTunnelsOfProcesses(t *testing.T) {
 	}
 }
 
-// redirect makes 10.96.0.1 a service whose port leads somewhere else, under the node's own address,
-// as proxies do where an answer has to come back by them.
+// redirect makes 10.96.0.1 a service whose port leads elsewhere, with the node's own address as the
+// source. Proxies do that if answers must come back through them.
 func (x *tunnelled) redirect(port uint16, to string, toPort uint16) {
 	x.node.Do(func() error {
 		c, err := nftables.New()
@@ -314,8 +316,8 @@ func (x *tunnelled) redirect(port uint16, to string, toPort uint16) {
 	})
 }
 
-// TestTunnelsForwarded: a node sends another one nothing for its tunnels but what is its own, which
-// the other would take for the node's.
+// TestTunnelsForwarded: a node does not forward packets to another node's tunnels, which that node
+// would take for this node's own.
 func TestTunnelsForwarded(t *testing.T) {
 	x := newTunnelled(t)
 	sent := func(p udptest.Packet) (count int) {
@@ -356,7 +358,7 @@ func TestTunnelsForwarded(t *testing.T) {
 	}
 }
 
-// TestTunnelsUnwrapped: what a tunnel of the operator's unwraps is not taken either.
+// TestTunnelsUnwrapped: packets that an operator's tunnel unwraps are dropped, too.
 func TestTunnelsUnwrapped(t *testing.T) {
 	x := newTunnelled(t)
 	const vni, port = 7, 4789
@@ -381,7 +383,7 @@ func TestTunnelsUnwrapped(t *testing.T) {
 	}
 }
 
-// TestTunnelsMutated: of frames changed at random none comes out of a tunnel.
+// TestTunnelsMutated: no frame with random changes comes out of a tunnel.
 func TestTunnelsMutated(t *testing.T) {
 	x := newTunnelled(t)
 	rng := rand.New(rand.NewPCG(14, 4))
@@ -407,8 +409,7 @@ func TestTunnelsMutated(t *testing.T) {
 	}
 }
 
-// TestPeerLinkNeedsFilter: there is no tunnel that anybody could send in, and none is left by
-// Remove.
+// TestPeerLinkNeedsFilter: PeerLink makes no tunnel without the filter, and Remove leaves none.
 func TestPeerLinkNeedsFilter(t *testing.T) {
 	x := newTunnelled(t)
 	x.node.Do(func() error { return ingressfilter.RemoveTunnels() })
@@ -432,6 +433,6 @@ func TestPeerLinkNeedsFilter(t *testing.T) {
 		if there, err := ingressfilter.TunnelsFiltered(); err != nil || there {
 			t.Errorf("after Remove tunnels are filtered: %v (%v)", there, err)
 		}
-		return Remove() // of nothing
+		return Remove() // there is nothing to remove
 	})
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/netcraq/netcraq/internal/netnews"
 )
 
-// Watch calls changed soon after somebody, in the calling thread's network namespace, has deleted a
-// route of this package or a tunnel of NetCRAQ's, or set an interface down or up that such routes
-// may use, until ctx ends. It returns at once.
+// Watch calls changed soon after another program has deleted a route of this package or a NetCRAQ
+// tunnel, or set an interface down or up that such routes may use. It watches the calling thread's
+// network namespace until ctx ends, and returns at once.
 func Watch(ctx context.Context, log *slog.Logger, changed func()) error {
 	groups := []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}
 	if err := netnews.Watch(ctx, log, groups, concernsRoutes, changed); err != nil {
@@ -32,17 +32,17 @@ func concernsRoutes(m syscall.NetlinkMessage) bool {
 	case unix.RTM_DELLINK:
 		l, err := netlink.LinkDeserialize(nil, m.Data)
 		return err == nil && isTunnel(l.Attrs().Name)
-	case unix.RTM_NEWLINK: // the kernel does not report the routes that go with an interface set down
+	case unix.RTM_NEWLINK: // the kernel does not report the routes that it removes with an interface
 		if len(m.Data) < unix.SizeofIfInfomsg || nl.DeserializeIfInfomsg(m.Data).Change&unix.IFF_UP == 0 {
 			return false
 		}
 		l, err := netlink.LinkDeserialize(nil, m.Data)
-		return err == nil && (isTunnel(l.Attrs().Name) || l.Type() != "veth") // pods' are veths, and many
+		return err == nil && (isTunnel(l.Attrs().Name) || l.Type() != "veth") // pods' interfaces are veths, and numerous
 	}
 	return false
 }
 
-// isTunnel reports whether an interface of that name is a tunnel of this package's.
+// isTunnel reports whether a name is that of a NetCRAQ tunnel.
 func isTunnel(name string) bool {
 	return strings.HasPrefix(name, Device) || strings.HasPrefix(name, peerPrefix)
 }

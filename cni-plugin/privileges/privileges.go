@@ -1,6 +1,6 @@
-// Package privileges takes unneeded privileges from a process run by root. A process in a
-// privileged container has all capabilities; an attacker in it must not be able to load kernel
-// modules, set the clock, or trace others.
+// Package privileges drops unneeded privileges of a root process. A process in a privileged
+// container has all capabilities. An attacker in it must not be able to load kernel modules, set
+// the clock, or trace other processes.
 package privileges
 
 import (
@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capability is one that the agent keeps.
+// Capability is a capability that the agent keeps.
 type Capability struct {
 	Number int
 	Name   string
-	For    string // what does not work without it, for people
+	For    string // its purpose, for error messages
 }
 
 // Needed are the capabilities that the agent keeps. TestAbsence removes each of them and checks
@@ -28,7 +28,7 @@ var Needed = []Capability{
 	{unix.CAP_SYS_ADMIN, "SYS_ADMIN", "entering pods' network namespaces, loading eBPF, and making the container's /proc/sys writable"},
 }
 
-// Numbers are those of capabilities.
+// Numbers returns the numbers of capabilities.
 func Numbers(of []Capability) []int {
 	var out []int
 	for _, c := range of {
@@ -37,8 +37,8 @@ func Numbers(of []Capability) []int {
 	return out
 }
 
-// Check says which of some capabilities this process lacks, what for, and what to do; nil: it has
-// them.
+// Check returns an error that names the capabilities this process lacks, their purposes and the
+// remedy.
 func Check(of []Capability) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -54,11 +54,11 @@ func Check(of []Capability) error {
 	return errors.Join(lacking...)
 }
 
-// Limit leaves this process, and all that it starts, only some capabilities, and forbids it to get
-// others by starting anything. Capabilities belong to threads, and a Go program has many: so it
-// drops them from the bounding set of one thread and makes that one start the program again, which
-// ends all other threads. It returns in the new program, or if nothing was to be done, or with an
-// error and no relevant change.
+// Limit reduces the capabilities of this process, and of all programs that it starts, to keep.
+// Capabilities belong to threads, and a Go program has many. So Limit drops them from the bounding
+// set of one thread and makes that thread start the program again, which ends all other threads. It
+// returns in the new program, or in the old one if there was nothing to do or if it failed, with no
+// relevant change.
 func Limit(keep []int) error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -67,7 +67,7 @@ func Limit(keep []int) error {
 	if err != nil || len(extra) == 0 {
 		return err
 	}
-	runtime.LockOSThread() // for good: this thread has less than the others from now on
+	runtime.LockOSThread() // never unlocked: this thread has fewer privileges than the others from here on
 	for _, c := range extra {
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil {
 			if errors.Is(err, unix.EPERM) {
@@ -82,13 +82,13 @@ func Limit(keep []int) error {
 	return fmt.Errorf("starting anew with fewer privileges: %w", unix.Exec("/proc/self/exe", os.Args, os.Environ()))
 }
 
-// beyond are the capabilities of the bounding set that are not to be kept.
+// beyond are the capabilities of the bounding set that are not in keep.
 func beyond(keep []int) ([]int, error) {
 	var out []int
 	for c := 0; ; c++ {
 		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(c), 0, 0, 0)
 		switch {
-		case errors.Is(err, unix.EINVAL): // there are no more
+		case errors.Is(err, unix.EINVAL): // the end of the numbers
 			return out, nil
 		case err != nil:
 			return nil, fmt.Errorf("reading the capabilities: %w", err)

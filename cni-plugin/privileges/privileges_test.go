@@ -29,15 +29,17 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// What the tests' child processes are told: what to try, and the capability to do it without.
+// Variables for the tests' child processes: the function to try, and the capability to drop before
+// it.
 const (
 	envTry     = "NETCRAQ_TEST_TRY"
 	envWithout = "NETCRAQ_TEST_WITHOUT"
 )
 
-// functions are what the agent does that takes a privilege, in a network namespace of its own.
+// functions are the agent's actions that need a privilege, each run in a separate network
+// namespace.
 var functions = map[string]struct {
-	capability string // the one that it takes
+	capability string // the needed capability
 	do         func() error
 }{
 	"a pod's interface": {"NET_ADMIN", func() error {
@@ -85,7 +87,7 @@ var functions = map[string]struct {
 		}
 		return d.Close()
 	}},
-	// a namespace's own parameters are its administrator's, where /proc/sys can be written
+	// a namespace's administrator may change its parameters, if /proc/sys is writable
 	"forwarding": {"NET_ADMIN", agent.EnableForwarding},
 }
 
@@ -100,7 +102,7 @@ func TestMain(m *testing.M) {
 			keep = append(keep, c)
 		}
 	}
-	if err := privileges.Limit(privileges.Numbers(keep)); err != nil { // which starts this program again
+	if err := privileges.Limit(privileges.Numbers(keep)); err != nil { // starts this program again
 		fmt.Println("limiting:", err)
 		os.Exit(1)
 	}
@@ -112,7 +114,7 @@ func TestMain(m *testing.M) {
 	fmt.Println("done")
 }
 
-// try has a child process do something with all privileges but one; "": with all.
+// try makes a child process call a function with all privileges but one; "": with all.
 func try(t *testing.T, name, without string) (check, said string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -127,8 +129,8 @@ func try(t *testing.T, name, without string) (check, said string) {
 	return check, said
 }
 
-// TestAbsence takes each capability away: what it is for fails, what it is not for does not, and
-// the agent says which one it lacks.
+// TestAbsence drops each capability: its purpose fails, everything else works, and the agent names
+// the missing one.
 func TestAbsence(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root, to have something to be taken away")
@@ -164,8 +166,8 @@ func TestAbsence(t *testing.T) {
 	}
 }
 
-// TestManifest: the container has the capabilities that are needed and no others, and
-// docs/kubernetes.md says what for.
+// TestManifest: the container has exactly the needed capabilities, and docs/kubernetes.md explains
+// each.
 func TestManifest(t *testing.T) {
 	manifest, err := os.ReadFile("../deploy/agent/base/daemonset.yaml")
 	if err != nil {

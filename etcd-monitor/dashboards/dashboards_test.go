@@ -1,4 +1,4 @@
-// Package dashboards has the Grafana dashboard, netcraq.json, and this test of it.
+// Package dashboards has the Grafana dashboard netcraq.json, and a test of it.
 package dashboards
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
-// exposed is what the programs expose: the labels of each metric by its name.
+// exposed returns the metrics that the programs expose: the labels of each, by its name.
 func exposed(t *testing.T) map[string][]string {
 	t.Helper()
 	top, err := topology.Load("../../controlplane/topology/example.yaml")
@@ -61,7 +61,7 @@ func exposed(t *testing.T) map[string][]string {
 	return out
 }
 
-// query is one of a dashboard or a document.
+// query is a query of a dashboard or a document.
 type query struct{ where, expr, legend string }
 
 func queries(t *testing.T) []query {
@@ -108,7 +108,7 @@ func queries(t *testing.T) []query {
 			out = append(out, query{"panel " + p.Title, x.Expr, x.LegendFormat})
 		}
 	}
-	// The alerts that an operator is told to set up, too.
+	// Include the alerts that the documentation recommends.
 	text, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ var (
 	inLegend = regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}`)
 )
 
-// TestQueries: what the dashboard, the alerts and placement ask for is there, by name and by label.
+// TestQueries: all metrics and labels in the dashboard, the alerts and placement's queries exist.
 func TestQueries(t *testing.T) {
 	metrics := exposed(t)
 	all := queries(t)
@@ -182,7 +182,7 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// TestSyntax: Prometheus understands the queries.
+// TestSyntax: Prometheus can parse the queries.
 func TestSyntax(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {

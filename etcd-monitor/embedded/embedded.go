@@ -1,10 +1,10 @@
-// Package embedded runs an etcd server inside this process: the one member of its own cluster, for
-// a single machine on which no etcd was given.
+// Package embedded runs an etcd server inside this process: the only member of its cluster, for a
+// single machine if no etcd is given.
 //
-// It is the server that the etcd binary runs (go.etcd.io/etcd/server/v3/embed), with its data on
-// disk and its listeners on loopback addresses, in plain text and without authentication: whoever
-// can connect to the machine's loopback can read and write it, and a writer that goes there
-// directly goes past the gateway.
+// It is the same server as the etcd binary's (go.etcd.io/etcd/server/v3/embed). Its data are on
+// disk. Its listeners are on loopback addresses, in plain text and without authentication: every
+// program that can connect to the machine's loopback can read and write it. Direct writes bypass
+// the gateway.
 package embedded
 
 import (
@@ -24,18 +24,19 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal"
 )
 
-// loopback is where a listener is without an address of its own: any free port.
+// loopback is the default address of a listener: any free port.
 const loopback = "127.0.0.1:0"
 
-// Config says where the server keeps its data and listens.
+// Config configures the server.
 type Config struct {
 	// DataDir is created if it does not exist. Existing data of a server is served again.
 	DataDir string
-	// Client and Peer are loopback addresses, HOST:PORT; port 0, or no address, is any free port.
-	// Clients connect to Client. Nobody connects to Peer while the cluster has one member.
+	// Client and Peer are loopback addresses, HOST:PORT. With port 0 or no address the server
+	// chooses a free port. Clients connect to Client. Peer is unused while the cluster has one
+	// member.
 	Client, Peer string
-	// LogLevel is zap's name of a level, without one "warn"; LogOutput is a file, "stderr" or
-	// "stdout", without one "stderr".
+	// LogLevel is zap's name of a level; default: "warn". LogOutput is a file, "stderr" or
+	// "stdout"; default: "stderr".
 	LogLevel, LogOutput string
 	// Adjust, if set, changes further options: the snapshot count, TLS, or the other members of a
 	// cluster.
@@ -50,8 +51,8 @@ type Server struct {
 	close    sync.Once
 }
 
-// Start starts a server and returns when it can answer, which for one member is when it has elected
-// itself (about a second). Ending ctx ends the attempt, not the server that came of it.
+// Start starts a server and returns when it can answer: a single member needs about a second to
+// elect itself. Ending ctx ends the attempt, but not a server that has started.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.DataDir == "" {
 		return nil, errors.New("embedded etcd: no data directory is given")
@@ -59,14 +60,14 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
 		return nil, fmt.Errorf("embedded etcd: making the data directory: %w", err)
 	}
-	// etcd waits without an end for a directory that another server has open.
+	// etcd waits forever for a directory that another server has open.
 	lock, err := fileutil.TryLockFile(filepath.Join(cfg.DataDir, "in-use"), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("embedded etcd: the data directory %s: %w (does another process use it?)", cfg.DataDir, err)
 	}
 	var e *embed.Etcd
-	// A free port is only known by listening there and going away again: somebody else may take it
-	// before etcd does.
+	// The free port is found by listening and closing, so another process may take it before etcd
+	// does.
 	for range 5 {
 		if e, err = start(cfg); !errors.Is(err, syscall.EADDRINUSE) || fixed(cfg.Client) && fixed(cfg.Peer) {
 			break
@@ -110,7 +111,7 @@ func start(cfg Config) (*embed.Etcd, error) {
 	if cfg.LogOutput != "" {
 		c.LogOutputs = []string{cfg.LogOutput}
 	}
-	// which the etcd binary sets by itself; with 0 each request would be logged
+	// the etcd binary sets this; with 0 it would log each request
 	c.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
 	c.InitialCluster = ""
 	if cfg.Adjust != nil {
@@ -120,7 +121,7 @@ func start(cfg Config) (*embed.Etcd, error) {
 		c.InitialCluster = c.InitialClusterFromName(c.Name)
 	}
 	if wal.Exist(filepath.Join(c.Dir, "member", "wal")) {
-		// A member that is there already is not to be made again, whatever its addresses were.
+		// An existing member must not be created again, whatever its addresses were.
 		c.ClusterState = embed.ClusterStateFlagExisting
 	}
 	e, err := embed.StartEtcd(c)
@@ -134,7 +135,7 @@ func fixed(address string) bool {
 	return address != "" && !strings.HasSuffix(address, ":0")
 }
 
-// listenURL is the address to listen at, with a port that was free a moment ago if none is given.
+// listenURL is the URL to listen at, with a currently free port if no address is given.
 func listenURL(address string) (url.URL, error) {
 	if address == "" {
 		address = loopback
@@ -157,13 +158,13 @@ func listenURL(address string) (url.URL, error) {
 	return url.URL{Scheme: "http", Host: address}, nil
 }
 
-// Endpoint is the URL that clients connect to.
+// Endpoint is the clients' URL.
 func (s *Server) Endpoint() string { return s.endpoint }
 
-// Err tells about an error that ended the server.
+// Err receives an error that has ended the server.
 func (s *Server) Err() <-chan error { return s.etcd.Err() }
 
-// Etcd is the server itself, for everything that this package does not wrap.
+// Etcd is the underlying server.
 func (s *Server) Etcd() *embed.Etcd { return s.etcd }
 
 // Close stops the server. Its acknowledged writes are on disk.

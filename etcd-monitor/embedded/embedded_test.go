@@ -35,7 +35,7 @@ func connect(t *testing.T, s *Server) *clientv3.Client {
 	return c
 }
 
-// What was acknowledged is there after a restart, on whatever ports.
+// TestRestart: acknowledged writes survive a restart, on whatever ports.
 func TestRestart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "there", "yet")
 	s := begin(t, Config{DataDir: dir})
@@ -82,7 +82,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// Two servers on one directory would wait for each other, or worse.
+// TestDirectoryInUse: a second server on the same directory is refused.
 func TestDirectoryInUse(t *testing.T) {
 	dir := t.TempDir()
 	begin(t, Config{DataDir: dir})
@@ -102,5 +102,5 @@ func TestCancelled(t *testing.T) {
 		s.Close()
 		t.Skip("skipped: it was ready before it looked")
 	}
-	begin(t, Config{DataDir: dir}) // nothing is left behind that holds the directory
+	begin(t, Config{DataDir: dir}) // the refused server has released the directory
 }

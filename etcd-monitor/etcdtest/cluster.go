@@ -1,4 +1,4 @@
-// Package etcdtest runs etcd clusters inside tests, and has what tests need around them: clients,
+// Package etcdtest runs etcd clusters inside tests. It also has helpers for such tests: clients,
 // certificates, etcdctl.
 package etcdtest
 
@@ -40,11 +40,11 @@ type Cluster struct {
 
 // Options configure a cluster.
 type Options struct {
-	TLS    transport.TLSInfo   // of the members towards clients
-	Adjust func(*embed.Config) // anything else
+	TLS    transport.TLSInfo   // for connections of clients
+	Adjust func(*embed.Config) // changes any other option
 }
 
-// New starts a cluster of n members with nothing in it, which ends with the test.
+// New starts an empty cluster of n members, which ends with the test.
 func New(t testing.TB, n int, o Options) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, dir: t.TempDir(), tls: o.TLS, adjust: o.Adjust,
@@ -64,7 +64,7 @@ func New(t testing.TB, n int, o Options) *Cluster {
 		}
 		var stopping sync.WaitGroup
 		for i := range c.members {
-			stopping.Go(func() { c.Kill(i) }) // one that stops with the others would wait for a successor
+			stopping.Go(func() { c.Kill(i) }) // members that stop gracefully would wait for a new leader
 		}
 		stopping.Wait()
 	})
@@ -78,7 +78,8 @@ func New(t testing.TB, n int, o Options) *Cluster {
 	return c
 }
 
-// Start starts a server alone, which ends with the test, and gives its client address (HOST:PORT).
+// Start starts a single server, which ends with the test, and returns its client address
+// (HOST:PORT).
 func Start(t testing.TB) string {
 	t.Helper()
 	return New(t, 1, Options{}).clients[0]
@@ -87,10 +88,10 @@ func Start(t testing.TB) string {
 func (c *Cluster) log(i int) string { return filepath.Join(c.dir, fmt.Sprint("log", i)) }
 
 // Quick makes an etcd hash passwords as fast as possible (otherwise that takes minutes with the
-// race detector), and not wait for the disk: the tests' faults are of processes, not of machines.
+// race detector), and skip fsync, because the tests simulate crashes of processes, not of machines.
 func Quick(e *embed.Config) { e.BcryptCost, e.UnsafeNoFsync = 4, true }
 
-// Start starts member i (again).
+// Start starts member i, for the first time or again.
 func (c *Cluster) Start(i int) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
@@ -135,9 +136,9 @@ func (c *Cluster) Stop(i int) {
 	}
 }
 
-// Kill ends member i, if it runs, as a crash does: a leader does not hand its leadership over, and
-// requests that are on their way have no answer. Like Stop it returns when the member can be
-// started again, which takes until its clients' connections are closed, or several seconds.
+// Kill ends member i, if it runs, as a crash does: a leader does not transfer its leadership, and
+// requests in progress get no answer. Like Stop it returns when the member can be started again:
+// when its clients' connections are closed, which may take several seconds.
 func (c *Cluster) Kill(i int) {
 	c.mu.Lock()
 	s, crash := c.members[i], c.crashes[i]
@@ -162,7 +163,7 @@ func (c *Cluster) Endpoints() (out []string) {
 	return out
 }
 
-// Leader is the number of the member that leads; it waits for one.
+// Leader is the number of the leading member. It waits until there is one.
 func (c *Cluster) Leader() (i int) {
 	c.t.Helper()
 	poll.Until(c.t, 20*time.Second, "the cluster has a leader", func() bool {
@@ -176,13 +177,13 @@ func (c *Cluster) Leader() (i int) {
 	return i
 }
 
-// Client connects to endpoints, until the test ends.
+// Client returns a client of endpoints, which is closed at the end of the test.
 func Client(t testing.TB, endpoints ...string) *clientv3.Client {
 	t.Helper()
 	return ClientWith(t, clientv3.Config{Endpoints: endpoints})
 }
 
-// ClientWith connects as cfg says, until the test ends.
+// ClientWith returns a client with a configuration, which is closed at the end of the test.
 func ClientWith(t testing.TB, cfg clientv3.Config) *clientv3.Client {
 	t.Helper()
 	cfg.Logger = zap.NewNop()

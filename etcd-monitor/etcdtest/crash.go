@@ -10,16 +10,15 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// crash is what stands before a member's gRPC handlers, so that the member can crash inside this
-// process: etcd's HardStop closes the database while handlers may still read it, and a read of a
-// closed one panics, which here would end the tests of a whole package and not one server. From
-// the crash on nobody is answered, neither those whose requests are being carried out nor those
-// that come.
+// crash wraps a member's gRPC handlers, so that the member can crash inside this process. etcd's
+// HardStop closes the database while handlers may still read it. A read of a closed database
+// panics, which here would end a whole package's tests, not only one server. From the crash on, no
+// request gets an answer, neither requests in progress nor new ones.
 type crash struct {
 	mu      sync.Mutex
 	begun   bool
-	running int           // requests being handled
-	quiet   chan struct{} // closed when no request is under way, once it has begun
+	running int           // requests in progress
+	quiet   chan struct{} // closed when no request is in progress after begin
 	over    chan struct{} // closed when the member has stopped
 	stopped sync.Once
 }
@@ -30,7 +29,7 @@ func newCrash() *crash {
 	return &crash{quiet: make(chan struct{}), over: make(chan struct{})}
 }
 
-// options are the gRPC server's.
+// options are options for the gRPC server.
 func (c *crash) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(c.unary),
@@ -57,8 +56,8 @@ func (c *crash) stream(
 	return handle(server, crashingStream{s, c})
 }
 
-// enter is called before something is handled. Where the crash has begun, it says false when the
-// member has stopped.
+// enter is called before a request is handled. After the beginning of a crash it waits until the
+// member has stopped, and returns false.
 func (c *crash) enter() bool {
 	c.mu.Lock()
 	if c.begun {
@@ -71,7 +70,7 @@ func (c *crash) enter() bool {
 	return true
 }
 
-// leave says whether what was handled may be answered.
+// leave reports whether a handled request may be answered.
 func (c *crash) leave() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,8 +81,8 @@ func (c *crash) leave() bool {
 	return !c.begun
 }
 
-// begin stops all answers, and waits for requests that are being handled: not for long, because a
-// request that waits for a quorum reads nothing.
+// begin suppresses all answers, and waits for requests in progress. It waits only briefly, because
+// a request that waits for a quorum reads nothing.
 func (c *crash) begin() {
 	c.mu.Lock()
 	if c.begun {
@@ -100,10 +99,10 @@ func (c *crash) begin() {
 	}
 }
 
-// end says that the member has stopped.
+// end records that the member has stopped.
 func (c *crash) end() { c.stopped.Do(func() { close(c.over) }) }
 
-// crashingStream is a stream of a member that may crash: a watch, lease keep-alives, a snapshot.
+// crashingStream is a stream of a member that may crash: a watch, lease keep-alives or a snapshot.
 type crashingStream struct {
 	grpc.ServerStream
 	crash *crash

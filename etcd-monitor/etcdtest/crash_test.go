@@ -12,8 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A member is killed while many read, again and again. What went wrong: etcd closed its database
-// under a handler, whose panic ended the tests of the whole package.
+// TestKillWhileReading kills a member repeatedly while many clients read. A handler that reads the
+// closed database must not panic.
 func TestKillWhileReading(t *testing.T) {
 	c := New(t, 1, Options{})
 	ctx, stop := context.WithTimeout(t.Context(), 60*time.Second)

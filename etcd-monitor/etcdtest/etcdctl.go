@@ -38,7 +38,7 @@ func Tool(t testing.TB, module string) string {
 	return path
 }
 
-// RemoveTools removes what Tool built: for TestMain.
+// RemoveTools removes the tools that Tool built. TestMain calls it.
 func RemoveTools() {
 	for _, p := range build.path {
 		os.RemoveAll(filepath.Dir(p))
@@ -57,7 +57,7 @@ type Result struct {
 	OK       bool
 }
 
-// Run calls etcdctl, with input for its stdin, for 20 s at most.
+// Run calls etcdctl, with input for its stdin, for at most 20 s.
 func (e Etcdctl) Run(t testing.TB, input string, args ...string) Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -72,7 +72,7 @@ func (e Etcdctl) Run(t testing.TB, input string, args ...string) Result {
 	return Result{out.String(), errs.String(), err == nil}
 }
 
-// Must calls etcdctl, which must succeed, and gives its output.
+// Must calls etcdctl, which must succeed, and returns its output.
 func (e Etcdctl) Must(t testing.TB, input string, args ...string) string {
 	t.Helper()
 	r := e.Run(t, input, args...)

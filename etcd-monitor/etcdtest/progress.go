@@ -10,16 +10,16 @@ import (
 	"google.golang.org/grpc"
 )
 
-// EarlyProgress makes an etcd answer requests for progress as 3.4.23 may: at once, although earlier
-// events are still on their way.
+// EarlyProgress makes an etcd answer progress requests as 3.4.23 may: at once, before earlier
+// events are sent.
 type EarlyProgress struct {
 	Version  string        // version that the etcd reports
 	Revision atomic.Int64  // revision in its answers
 	Requests atomic.Int64  // number of requests for progress
-	Release  chan struct{} // until it is closed no event is sent
+	Release  chan struct{} // no event is sent until it is closed
 }
 
-// NewEarlyProgress makes one whose events are held up.
+// NewEarlyProgress makes an EarlyProgress that holds its events back.
 func NewEarlyProgress(version string) *EarlyProgress {
 	return &EarlyProgress{Version: version, Release: make(chan struct{})}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// Slots are slots in memory, in the network's place (guarded.Slots).
+// Slots are in-memory slots that replace the network (guarded.Slots).
 type Slots struct {
-	// Answered is how many reads found a cell that answers a client.
+	// Answered is the number of reads whose cell can answer a client.
 	Answered atomic.Int64
 
 	mu    sync.Mutex
@@ -33,7 +33,7 @@ func NewSlots() *Slots { return &Slots{slots: map[wire.Key]*slot{}} }
 // Size is how many bytes a slot holds.
 func (s *Slots) Size(wire.Key) int { return 1024 }
 
-// Silent is never so.
+// Silent is always false: these slots always answer.
 func (s *Slots) Silent(wire.Key) bool { return false }
 
 // Read reads a slot.
@@ -51,7 +51,7 @@ func (s *Slots) Read(_ context.Context, id wire.Key) ([]byte, wire.Version, erro
 	return slices.Clone(at.value), at.version, nil
 }
 
-// ReadNow reads a slot.
+// ReadNow reads a slot without waiting.
 func (s *Slots) ReadNow(id wire.Key) ([]byte, wire.Version, bool) {
 	b, version, err := s.Read(context.Background(), id)
 	return b, version, err == nil

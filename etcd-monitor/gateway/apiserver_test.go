@@ -20,14 +20,14 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/kubetest"
 )
 
-// apiServer starts one whose etcd is at that URL, and is a client of it.
+// apiServer starts a Kubernetes API server with its etcd at a URL, and returns a client of it.
 func apiServer(t *testing.T, etcd string, args ...string) typed.CoreV1Interface {
 	t.Helper()
 	s := kubetest.Start(t, kubetest.Options{Etcd: strings.TrimPrefix(etcd, "http://"), Args: append(args, "--endpoint-reconciler-type=none")})
 	return s.Client(t).CoreV1()
 }
 
-// uncached has no watch cache, so that every read goes to its etcd endpoint.
+// uncached disables the watch cache, so that every read goes to the etcd endpoint.
 const uncached = "--watch-cache=false"
 
 func storeRevision(c *corev1.ConfigMap) int64 {
@@ -35,16 +35,15 @@ func storeRevision(c *corev1.ConfigMap) int64 {
 	return n
 }
 
-// TestMinimumResourceVersion has two API servers at two gateways, between which keys come into the
-// network and leave it. What is written by one is read by the other, with the revision of the write
-// as the least that will do, and with none (which asks for the newest); and so is what nobody has
-// written since. An answer may be an error to be tried again, where the gateway has not heard of
-// the revision yet; it is never old.
+// TestMinimumResourceVersion runs two API servers at two gateways, while keys are placed and
+// removed. One server reads what the other one writes, with the write's revision as the minimum,
+// and with no minimum (which requests the newest). The same holds for a key without recent writes.
+// An answer may be a retriable error if the gateway has not seen the revision yet. It is never old.
 func TestMinimumResourceVersion(t *testing.T) {
 	kubetest.Binaries(t)
 	w := newWorld(t)
 	servers := []typed.CoreV1Interface{apiServer(t, w.gateway(), uncached), apiServer(t, w.gateway(), uncached)}
-	const still = "still" // which nobody writes: its own revision says nothing about the newest
+	const still = "still" // no one writes it, so its own revision says nothing about the newest
 	if _, err := servers[0].ConfigMaps(metav1.NamespaceDefault).Create(t.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: still}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -56,7 +55,7 @@ func TestMinimumResourceVersion(t *testing.T) {
 			c := &corev1.ConfigMap{}
 			err := from.RESTClient().Get().Namespace(metav1.NamespaceDefault).Resource("configmaps").Name(name).
 				VersionedParams(&metav1.GetOptions{ResourceVersion: least}, scheme.ParameterCodec).
-				MaxRetries(0).Do(ctx).Into(c) // the client would try again by itself, a second later
+				MaxRetries(0).Do(ctx).Into(c) // otherwise the client retries a second later
 			refused := err != nil && strings.Contains(err.Error(), "Too large resource version")
 			mu.Lock()
 			if refused {
@@ -111,8 +110,7 @@ func TestMinimumResourceVersion(t *testing.T) {
 	}
 }
 
-// far is where the server at a URL is reached by whom everything from there, and to there, takes so
-// long.
+// far returns the URL of a proxy to a server that delays all bytes in both directions.
 func far(t *testing.T, endpoint string, away time.Duration) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -130,7 +128,7 @@ func far(t *testing.T, endpoint string, away time.Duration) string {
 			defer to.Close()
 			for p := range parts {
 				time.Sleep(time.Until(p.due))
-				to.Write(p.bytes) // once it fails, the other direction ends, and from is closed
+				to.Write(p.bytes) // after a failure the other direction ends, and from is closed
 			}
 		}()
 		defer close(parts)
@@ -161,18 +159,19 @@ func far(t *testing.T, endpoint string, away time.Duration) string {
 	return "http://" + l.Addr().String()
 }
 
-// TestConsistentLists has an API server with a watch cache at a gateway that is 20 ms away from
-// etcd, and another that is near it. A list of everything asks etcd for the newest revision, by
-// reading a key that does not exist (/registry/configmaps), and waits until the cache has come as
-// far (KEP-2340). What the near server has created the far one's next list must have. An absence
-// from the network would come with an old revision: so placement does not place what does not
-// exist, and the second case shows what would come of it if it did.
+// TestConsistentLists runs one API server with a watch cache at a gateway that is 20 ms away from
+// etcd, and another one near etcd. To list everything, a server asks etcd for the newest revision
+// by reading a key that does not exist (/registry/configmaps), and waits until its cache has that
+// revision (KEP-2340). The far server's next list must contain everything that the near one has
+// created. If the network answered that a key does not exist, the answer would have an old
+// revision. So placement does not place missing keys, and the second case shows what would happen
+// otherwise.
 func TestConsistentLists(t *testing.T) {
 	kubetest.Binaries(t)
 	const times = 50
 	for _, c := range []struct {
 		name   string
-		absent []string // is placed though it does not exist
+		absent []string // placed although it does not exist
 	}{
 		{"as placement does it", nil},
 		{"if what does not exist were placed", []string{"/registry/configmaps"}},

@@ -14,37 +14,37 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// memberPolicy is gRPC's name for how members are chosen: a call goes to the one that its context
-// names, if there is a connection to it, and else to those that are connected in turn, as the calls
-// of etcd's own clients do (round_robin, which is built of the same parts).
+// memberPolicy is the name of the gRPC load-balancing policy for members. A call goes to the member
+// that its context names, if that member is connected. Otherwise it goes to the connected members
+// in turn (round_robin, which has the same parts), as calls of etcd's own clients do.
 const memberPolicy = "etcd_monitor_member"
 
-// memberConfig is the service configuration that has it used.
+// memberConfig is the service configuration that selects the policy.
 const memberConfig = `{"loadBalancingConfig":[{"` + memberPolicy + `":{}}]}`
 
 func init() { balancer.Register(memberBuilder{}) }
 
-// choice is which member a call is to go to.
+// choice is the member for a call.
 type choice struct {
-	address string // as dialAddress has it
-	only    bool   // it goes nowhere else
+	address string // in the form of dialAddress
+	only    bool   // no other member may get the call
 	taken   atomic.Bool
 }
 
 type choiceKey struct{}
 
-// withChoice is a context whose call goes to a member, if it can.
+// withChoice returns a context whose call goes to a member if that is connected.
 func withChoice(ctx context.Context, c *choice) context.Context {
 	return context.WithValue(ctx, choiceKey{}, c)
 }
 
-// toMember is a context whose call goes to the member at this endpoint, and nowhere else.
+// toMember returns a context whose call goes only to the member at an endpoint.
 func toMember(ctx context.Context, endpoint string) context.Context {
 	return withChoice(ctx, &choice{address: dialAddress(endpoint), only: true})
 }
 
-// dialAddress is what gRPC dials for an endpoint, as etcd's client has it (its package endpoint,
-// which is internal).
+// dialAddress is the address that gRPC dials for an endpoint, as in etcd's client (its internal
+// package endpoint).
 func dialAddress(endpoint string) string {
 	scheme, rest, ok := strings.Cut(endpoint, ":")
 	if !ok {
@@ -75,7 +75,7 @@ func (memberBuilder) Build(cc balancer.ClientConn, o balancer.BuildOptions) bala
 		endpointsharding.Options{})
 }
 
-// memberConn has pickers that know the members by their addresses.
+// memberConn makes pickers that know the members by their addresses.
 type memberConn struct{ balancer.ClientConn }
 
 // UpdateState implements [balancer.ClientConn].
@@ -109,7 +109,7 @@ func (p memberPicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) 
 	switch {
 	case member != nil:
 		return member.Pick(info)
-	case c.only: // a status ends the call, also one that waits for a connection
+	case c.only: // a status error ends the call, even one that waits for a connection
 		return balancer.PickResult{}, status.Errorf(codes.Unavailable, "gateway: there is no connection to etcd at %s", c.address)
 	}
 	return p.turn.Pick(info)

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// BenchmarkGet says what the gateway costs a linearizable read of one key, with one client and with
-// 64 at a time: go test ./etcd-monitor/gateway -bench Get -run xxx
+// BenchmarkGet measures the gateway's cost for a linearizable read of one key, with one client and
+// with 64 concurrent ones: go test ./etcd-monitor/gateway -bench Get -run xxx
 func BenchmarkGet(b *testing.B) {
 	c := etcdtest.New(b, 1, etcdtest.Options{})
 	endpoints := []struct{ name, endpoint string }{

@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// TestBenchmark has etcd's own load generator (go.etcd.io/etcd/v3/tools/benchmark) work through the
-// gateway. TestPlaced does the same while keys come into the network and leave it.
+// TestBenchmark runs etcd's own load generator (go.etcd.io/etcd/v3/tools/benchmark) through the
+// gateway. TestPlaced does the same while keys are placed and removed.
 func TestBenchmark(t *testing.T) {
 	path := etcdtest.Tool(t, "go.etcd.io/etcd/v3/tools/benchmark")
 	for way, served := range ways {
@@ -25,16 +25,16 @@ func TestBenchmark(t *testing.T) {
 	}
 }
 
-// bars are the numbers in a report's histograms: how many requests were answered.
+// bars match the numbers of answered requests in a report's histograms.
 var bars = regexp.MustCompile(`(?m)^ +\S+ \[(\d+)\]\t\|`)
 
-// benchmarkWorks runs every load of the benchmark that a gateway has to do with: each request is
-// answered, none with an error.
+// benchmarkWorks runs every load of the benchmark that involves a gateway: each request gets an
+// answer without an error.
 func benchmarkWorks(t *testing.T, path, endpoint string) {
 	t.Helper()
 	for _, load := range []struct {
 		args string
-		want int // answers
+		want int // number of answers
 	}{
 		{"put --total 200 --key-space-size 5 --sequential-keys --val-size 64", 200},
 		{"range w1 --total 300", 300},
@@ -44,7 +44,7 @@ func benchmarkWorks(t *testing.T, path, endpoint string) {
 		{"stm --total 60 --keys 3", 60},
 		{"stm --total 20 --stm-locker lock-client", 20},
 		{"stm --total 20 --stm-locker lock-rpc", 20},
-		{"watch-latency --put-total 50 --streams 2 --watchers-per-stream 2", 50 + 4*50}, // of puts and of watchers
+		{"watch-latency --put-total 50 --streams 2 --watchers-per-stream 2", 50 + 4*50}, // of the puts and of the watchers
 		{"lease-keepalive --total 50", 50},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

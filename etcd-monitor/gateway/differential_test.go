@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// The same requests, made at random, to an etcd and through a gateway to another etcd: every answer
-// and every error is the same, revisions included, and so is what watches saw.
+// TestDifferential makes the same random requests to an etcd and, through a gateway, to another
+// etcd. All answers and errors are equal, including revisions, and so are the watches' events.
 func TestDifferential(t *testing.T) {
 	const steps = 600
 	for _, name := range []string{"passed", "served", "namespace", "grpc"} {
@@ -27,7 +27,7 @@ func TestDifferential(t *testing.T) {
 				t.Parallel()
 				direct := etcdtest.New(t, 1, etcdtest.Options{})
 				behind := etcdtest.New(t, 1, etcdtest.Options{})
-				first := int64(1) // the store's revision
+				first := int64(1) // the store's first revision
 				var g started
 				if name == "namespace" {
 					g = begin(t, Config{Namespace: "n/"}, behind.Endpoints()...)
@@ -83,8 +83,8 @@ func TestDifferential(t *testing.T) {
 	}
 }
 
-// neighbours writes keys next to the namespace n/ behind a gateway, and has an etcd without them
-// come to the same revision.
+// neighbours writes keys next to the namespace n/ into the etcd behind a gateway, and brings the
+// other etcd to the same revision without such keys.
 func neighbours(t *testing.T, direct, behind string) (revision int64) {
 	t.Helper()
 	a, b := etcdtest.Client(t, direct), etcdtest.Client(t, behind)
@@ -106,9 +106,9 @@ func neighbours(t *testing.T, direct, behind string) (revision int64) {
 	return 3
 }
 
-// deletesToEnd says whether a transaction deletes all keys from one on. etcd does not see that such
-// a deletion and a put in one transaction may be of the same key, which it refuses; of a range with
-// an end, as it is in a namespace, it does.
+// deletesToEnd reports whether a transaction deletes all keys from a key on. etcd refuses a
+// transaction that deletes and puts the same key, but does not notice it for such a deletion. For a
+// range with an end, which the deletion has in a namespace, it does.
 func deletesToEnd(q *pb.TxnRequest) bool {
 	for _, op := range slices.Concat(q.Success, q.Failure) {
 		if string(op.GetRequestDeleteRange().GetRangeEnd()) == "\x00" ||
@@ -119,7 +119,7 @@ func deletesToEnd(q *pb.TxnRequest) bool {
 	return false
 }
 
-// plain is an answer as text, without what differs between clusters.
+// plain is an answer as text, without the fields that differ between clusters.
 func plain(a any) string {
 	h := a.(answer).GetHeader()
 	h.ClusterId, h.MemberId, h.RaftTerm = 0, 0, 0
@@ -127,7 +127,7 @@ func plain(a any) string {
 	return fmt.Sprint(a)
 }
 
-// nested does the same for the answers within a transaction's.
+// nested removes these fields from the answers inside a transaction's.
 func nested(a any) {
 	t, ok := a.(*pb.TxnResponse)
 	if !ok {
@@ -146,18 +146,18 @@ func nested(a any) {
 	}
 }
 
-// seenEvent is an event and the former value, as text.
+// seenEvent is an event and the previous value, as text.
 type seenEvent struct{ event, former string }
 
-// same says whether two are the same. etcd leaves out a former value that is compacted before it is
-// sent.
+// same reports whether two events are equal. etcd omits a previous value that is compacted before
+// the event is sent.
 func (e seenEvent) same(other seenEvent) bool {
 	none := (*mvccpb.KeyValue)(nil).String()
 	return e.event == other.event && (e.former == other.former || e.former == none || other.former == none)
 }
 
-// watchAll watches all keys, with a fragmenting stream, and gives what it has seen up to a
-// revision.
+// watchAll watches all keys, with a fragmenting stream. It returns a function that returns the
+// events up to a revision.
 func watchAll(t *testing.T, c *grpc.ClientConn) func(revision int64) []seenEvent {
 	t.Helper()
 	s, err := pb.NewWatchClient(c).Watch(t.Context())
@@ -194,21 +194,21 @@ func watchAll(t *testing.T, c *grpc.ClientConn) func(revision int64) []seenEvent
 				if <-newest >= revision && len(events) == 0 {
 					return out
 				}
-			case <-time.After(2 * time.Second): // the last revision's events may have come in two, or it has none
+			case <-time.After(2 * time.Second): // the last revision may have no events, or two messages
 				return out
 			}
 		}
 	}
 }
 
-// requests makes them.
+// requests generates the requests.
 type requests struct {
 	*rand.Rand
 	revision int64 // the store's
-	lease    int64 // the next to be granted
+	lease    int64 // the ID of the next lease
 }
 
-// request is one of them.
+// request is a generated request.
 type request struct {
 	do   func(context.Context, *grpc.ClientConn) (any, error)
 	what any
@@ -259,7 +259,7 @@ func (r *requests) next() request {
 	}
 }
 
-// key is one of a few, text and bytes, and seldom none.
+// key returns one of a few keys, text and bytes, and rarely an empty one.
 func (r *requests) key() []byte {
 	if r.maybe(40) {
 		return nil
@@ -267,7 +267,7 @@ func (r *requests) key() []byte {
 	return []byte([]string{"a", "b", "b\x00", "c", "\x00", "\xff\xfe", "registry/x", "registry/y", "registry/yy", "z"}[r.IntN(10)])
 }
 
-// end is the end of a range: mostly none.
+// end returns the end of a range, mostly empty.
 func (r *requests) end() []byte {
 	switch r.IntN(6) {
 	case 0:
@@ -350,7 +350,7 @@ func (r *requests) txn(depth int) *pb.TxnRequest {
 func (r *requests) ops(depth int) (out []*pb.RequestOp) {
 	n := r.IntN(4)
 	if r.maybe(40) {
-		n = 129 // one more than etcd takes
+		n = 129 // one more than etcd permits
 	}
 	for range n {
 		switch k := r.IntN(8); {

@@ -12,14 +12,14 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 )
 
-// discoveryWait is how long an endpoint that DNS names may take to show its certificate.
+// discoveryWait is the timeout for an endpoint from DNS to show its certificate.
 const discoveryWait = 5 * time.Second
 
 // Discover looks up etcd in DNS: the records _etcd-client-ssl._tcp.DOMAIN and
 // _etcd-client._tcp.DOMAIN, with "-NAME" after "client" and "ssl" if a name is given, as etcd's own
-// tools do. Unless insecure, only endpoints count that show a certificate for the domain, which
-// certs trusts: an attacker who forges DNS answers has none. (etcd's own proxy intends the same,
-// and only checks whether somebody listens there.)
+// tools do. Unless insecure is set, it returns only endpoints with a certificate for the domain
+// that certs trusts, which an attacker who forges DNS answers does not have. (etcd's own proxy
+// intends the same, but only checks whether a server listens there.)
 func Discover(domain, name string, certs transport.TLSInfo, insecure bool) ([]string, error) {
 	found, err := srv.GetClient("etcd-client", domain, name)
 	if err != nil {

@@ -20,12 +20,12 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// A gateway that is told about one member hears of the others, and continues without the first: its
-// requests, its own business, and the pages.
+// TestEndpointSync: a gateway that knows one member learns of the others, and works without the
+// first one: clients' requests, its own requests, and the pages.
 func TestEndpointSync(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})
-	first := (c.Leader() + 1) % 3 // without an election when it goes
+	first := (c.Leader() + 1) % 3 // not the leader, so that its end causes no election
 	u, err := Dial(UpstreamConfig{Endpoints: c.Endpoints()[first : first+1], SyncInterval: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -53,12 +53,12 @@ func TestEndpointSync(t *testing.T) {
 	}
 }
 
-// member is the name of this machine's loopback in serveDNS.
+// member is a name for this machine's loopback in serveDNS.
 var member = dnsmessage.MustNewName("member.example.test.")
 
-// dnsServer is who answers this process's questions to DNS, nil for those that the machine is set
-// up with. The resolver asks it, and stays: connections of other tests read net.DefaultResolver at
-// any time.
+// dnsServer answers this process's DNS queries; nil: the machine's configured servers do. The
+// resolver that reads it is installed only once, because connections of other tests read
+// net.DefaultResolver at any time.
 var dnsServer atomic.Pointer[string]
 
 func init() {
@@ -71,8 +71,7 @@ func init() {
 	}}
 }
 
-// serveDNS answers SRV questions for the test's time: the records are by name, and their targets
-// are ports of member.
+// serveDNS answers SRV queries during the test. records are the ports of member, by name.
 func serveDNS(t *testing.T, records map[string][]int) {
 	t.Helper()
 	l, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -117,13 +116,13 @@ func serveDNS(t *testing.T, records map[string][]int) {
 	t.Cleanup(func() { dnsServer.Store(nil) })
 }
 
-// etcd is found by its SRV records; unless that is waived only where it has a certificate for the
-// domain.
+// TestDiscover: etcd is found by its SRV records, but only if it has a certificate for the domain,
+// unless the check is disabled.
 func TestDiscover(t *testing.T) {
 	authority := testcerts.NewAuthority(t)
 	certs, _ := authority.Issue("etcd", "", "example.test", "member.example.test")
 	client, _ := authority.Issue("gateway", "")
-	// what this process asks itself for its pages
+	// a client certificate for this process's requests for pages
 	c := etcdtest.New(t, 1, etcdtest.Options{TLS: certs, Adjust: func(e *embed.Config) {
 		e.ClientTLSInfo.ClientCertFile, e.ClientTLSInfo.ClientKeyFile = client.CertFile, client.KeyFile
 	}})
@@ -141,7 +140,7 @@ func TestDiscover(t *testing.T) {
 	for _, at := range []struct {
 		domain, name string
 		insecure     bool
-		want, refuse string // what the error says
+		want, refuse string // parts of the error
 	}{
 		{"example.test", "", false, secure, ""},
 		{"example.test", "name", false, secure, ""},

@@ -26,15 +26,15 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// newForwarder is a key-value service that asks etcd: package guarded with nothing placed.
+// newForwarder is a key-value service that only asks etcd: package guarded with no key placed.
 func newForwarder(u *Upstream) pb.KVServer {
 	return forwarded{Forward(u, hotkeys.NewMetrics(hotkeys.Bounds{}, nil))}
 }
 
-// ways are the two ways that the key-value service can go.
+// ways are the two ways of handling the key-value service.
 var ways = map[string]bool{"passed": false, "served": true}
 
-// beginWay starts a gateway whose key-value service is passed on, or served by a forwarder.
+// beginWay starts a gateway that passes the key-value service on, or serves it by a forwarder.
 func beginWay(t testing.TB, served bool, endpoints ...string) started {
 	t.Helper()
 	u, err := Dial(UpstreamConfig{Endpoints: endpoints})
@@ -49,7 +49,7 @@ func beginWay(t testing.TB, served bool, endpoints ...string) started {
 	return begin(t, cfg, endpoints...)
 }
 
-// clientv3's mutex and election work, between two clients at two gateways.
+// TestConcurrency: clientv3's mutex and election work between two clients at two gateways.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	for name, served := range ways {
@@ -115,7 +115,7 @@ func concurrencyWorks(t *testing.T, endpoints ...string) {
 	if r := <-observed; string(r.Kvs[0].Value) != "one" {
 		t.Errorf("%s leads, want one", r.Kvs[0].Value)
 	}
-	sessions[0].Close() // its lease ends, and with it its leadership
+	sessions[0].Close() // this ends its lease, and with it its leadership
 	if err := <-won; err != nil {
 		t.Fatal(err)
 	}
@@ -124,8 +124,8 @@ func concurrencyWorks(t *testing.T, endpoints ...string) {
 	}
 }
 
-// Values up to etcd's limit pass, larger ones are refused with etcd's own error; so are answers
-// that are larger than gRPC's default limit passed.
+// TestLarge: values up to etcd's limit pass; larger ones are refused with etcd's own error. Answers
+// larger than gRPC's default limit pass.
 func TestLarge(t *testing.T) {
 	for name, served := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// Hundreds of watches on one connection: each sees its key's changes and no other's, in order.
+// TestWatches: of hundreds of watches on one connection each gets its own key's changes, in order.
 func TestWatches(t *testing.T) {
 	const watches, changes = 300, 5
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -163,8 +163,7 @@ func TestWatches(t *testing.T) {
 	client := etcdtest.Client(t, g.Endpoint)
 	var channels []clientv3.WatchChan
 	for i := range watches {
-		// Half of them are streams of their own: etcd's client makes one for each different
-		// metadata.
+		// Half of them have separate streams: etcd's client makes one for each different metadata.
 		ctx := t.Context()
 		if i%2 == 0 {
 			ctx = clientv3.WithRequireLeader(metadata.AppendToOutgoingContext(ctx, "stream", fmt.Sprint(i)))
@@ -203,7 +202,8 @@ func TestWatches(t *testing.T) {
 	}
 }
 
-// A watch that is cancelled by etcd (its revision was compacted) says so as etcd does.
+// TestWatchCompacted: a watch that etcd cancels (its revision was compacted) ends with etcd's own
+// answer.
 func TestWatchCompacted(t *testing.T) {
 	c := etcdtest.New(t, 1, etcdtest.Options{})
 	client := etcdtest.Client(t, begin(t, Config{}, c.Endpoints()...).Endpoint)
@@ -221,7 +221,7 @@ func TestWatchCompacted(t *testing.T) {
 	}
 }
 
-// A snapshot through the gateway is whole: etcd ends it with its hash.
+// TestSnapshot: a snapshot through the gateway is complete: its end is etcd's hash.
 func TestSnapshot(t *testing.T) {
 	c := etcdtest.New(t, 1, etcdtest.Options{})
 	client := etcdtest.Client(t, begin(t, Config{}, c.Endpoints()...).Endpoint)
@@ -244,8 +244,8 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// The members' addresses are the gateway's where it is told to say so: a client that synchronizes
-// stays.
+// TestMembers: if the gateway is configured so, the members' addresses are the gateway's, and a
+// client that synchronizes stays at the gateway.
 func TestMembers(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})
@@ -280,8 +280,8 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// etcd goes away and comes back under the gateway: clients wait as long as they like, and then they
-// are served again, watches and leases too.
+// TestRestart: etcd stops and comes back behind the gateway. Clients wait as long as they like and
+// then continue, including watches and leases.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -302,7 +302,7 @@ func TestRestart(t *testing.T) {
 	watch := client.Watch(t.Context(), "k", clientv3.WithCreatedNotify())
 	<-watch
 	stopped := make(chan struct{})
-	go func() { // with a watch open etcd takes seconds to stop
+	go func() { // with an open watch etcd takes seconds to stop
 		c.Stop(0)
 		close(stopped)
 	}()
@@ -337,12 +337,12 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// Without a quorum, errors are etcd's own, serializable reads continue, and nothing hangs for
+// TestNoQuorum: without a quorum, errors are etcd's own, serializable reads work, and nothing hangs
 // longer than with etcd itself.
 func TestNoQuorum(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})
-	once := func(endpoint string) *clientv3.Client { // the first error, and not what comes of repetitions
+	once := func(endpoint string) *clientv3.Client { // makes one attempt, to see the first error
 		return etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{endpoint}, MaxUnaryRetries: 1})
 	}
 	direct, through := once(c.Endpoints()[0]), once(begin(t, Config{}, c.Endpoints()[0]).Endpoint)
@@ -397,8 +397,8 @@ func TestNoQuorum(t *testing.T) {
 	}
 }
 
-// The leader of three members dies while clients write through the gateway: what was acknowledged
-// is there, revisions never go back, and the gateway continues.
+// TestLeaderChange: the leader of three members dies while clients write through the gateway. No
+// acknowledged write is lost, revisions never go back, and the gateway continues.
 func TestLeaderChange(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})

@@ -15,8 +15,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// etcdctls are the versions of etcdctl that this machine has: the one of go.mod, and Debian's (3.4)
-// where it is installed.
+// etcdctls are the available versions of etcdctl: go.mod's, and Debian's (3.4) if installed.
 func etcdctls(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{"go.mod": etcdtest.Tool(t, "go.etcd.io/etcd/etcdctl/v3")}
@@ -28,7 +27,7 @@ func etcdctls(t *testing.T) map[string]string {
 	return out
 }
 
-// TestEtcdctl works with etcd's own command-line client through the gateway.
+// TestEtcdctl uses etcd's own command-line client through the gateway.
 func TestEtcdctl(t *testing.T) {
 	for name, path := range etcdctls(t) {
 		for way, served := range ways {
@@ -121,7 +120,7 @@ func etcdctlLeases(t *testing.T, e etcdtest.Etcdctl) {
 	refuses(t, e, "requested lease not found", "lease", "revoke", id[1])
 }
 
-// etcdctlWaits runs the commands that continue until they are ended.
+// etcdctlWaits runs the commands that do not end by themselves.
 func etcdctlWaits(t *testing.T, e etcdtest.Etcdctl) {
 	lines := func(args ...string) (next func() string, end func()) {
 		ctx, cancel := context.WithCancel(t.Context())

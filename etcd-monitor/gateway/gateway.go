@@ -47,51 +47,52 @@ const (
 	overheadBytes               = 512 << 10
 )
 
-// Config configures a gateway. Upstream is required; the rest may be left out.
+// Config configures a gateway. Only Upstream is required.
 type Config struct {
 	// Upstream is the connection to etcd. The caller closes it.
 	Upstream *Upstream
-	// KV serves the key-value service, and asks etcd by [Forward]. Without it the service is passed
-	// on like the others.
+	// KV serves the key-value service, and uses [Forward] to ask etcd. If it is nil, the service is
+	// passed on like the others.
 	KV pb.KVServer
-	// Newest takes note of the revisions in all answers, and Metrics counts; without them the
-	// gateway has its own.
+	// Newest records the revisions in all answers, and Metrics counts. If they are nil, the gateway
+	// makes its own.
 	Newest  *Newest
 	Metrics *hotkeys.Metrics
-	// Log gets an error when clients cannot connect; nil: no log.
+	// Log gets an error if clients cannot connect; nil: no log.
 	Log *slog.Logger
-	// Registry has the metrics of /proxy/metrics. Without one it shows nothing.
+	// Registry has the metrics for /proxy/metrics; nil: it shows none.
 	Registry prometheus.Gatherer
-	// Reserved are the keys that are not a client's, by the names that etcd has. KV leaves them out
-	// by itself; here watches go without them, and snapshots, which would have them, are refused.
+	// Reserved are the keys that clients may not use, by their names at etcd. KV hides them itself.
+	// The gateway hides them from watches, and refuses snapshots, which would contain them.
 	Reserved reserved.Keys
-	// AsSelf asks etcd under the gateway's own name which leases have reserved keys, to keep those
-	// from clients, too. nil: leases are passed on unchecked.
+	// AsSelf asks etcd under the gateway's own user which leases have reserved keys, to hide these
+	// leases from clients. nil: leases are passed on unchecked.
 	AsSelf *clientv3.Client
-	// AuthEnable handles each request to enable etcd's authentication: it passes it on, with the
-	// necessary steps before and after. nil: it is passed on unchanged.
+	// AuthEnable handles each request to enable etcd's authentication: it calls pass, with the
+	// necessary steps before and after. nil: the request is passed on.
 	AuthEnable func(ctx context.Context, pass func() error) error
 	// Namespace is a prefix of the clients' keys at etcd that clients do not see.
 	Namespace string
-	// CORS are the origins of pages that browsers may let use the HTTP pages, and Hosts the names
-	// by which plain HTTP may ask for them (against DNS rebinding). None, or "*": all.
+	// CORS are the origins of web pages that may use the HTTP pages, and Hosts the permitted host
+	// names in plain HTTP (against DNS rebinding). Empty, or "*": all.
 	CORS, Hosts []string
-	// Profiles are served at /debug/pprof/.
+	// Profiles enables /debug/pprof/.
 	Profiles bool
-	// Relay passes requests of the key-value service that need not be understood on as frames
-	// (package relay), past this process's gRPC server.
+	// Relay passes on requests of the key-value service that need not be understood as frames
+	// (package relay), bypassing this process's gRPC server.
 	Relay bool
-	// AdvertiseClientURLs, if set, replace every member's client URLs in the answers to MemberList.
+	// AdvertiseClientURLs, if set, replaces every member's client URLs in the answers to
+	// MemberList.
 	AdvertiseClientURLs []string
 
-	// MaxRequestBytes limits a client's request, to which 512 KiB are added as etcd adds them:
-	// etcd's own limit is the one that clients meet. 0: etcd's default.
+	// MaxRequestBytes limits a client's request. 512 KiB are added to it, as etcd does, so that
+	// etcd's own limit applies to clients. 0: etcd's default.
 	MaxRequestBytes uint
-	// MaxConcurrentStreams bounds the streams of one client's connection. 0: etcd's default.
+	// MaxConcurrentStreams limits the streams of a client's connection. 0: etcd's default.
 	MaxConcurrentStreams uint32
-	// KeepAliveMinTime is how often a client may try its connection; KeepAliveInterval is when the
-	// gateway tries a silent one, and KeepAliveTimeout how long it waits for an answer. 0: etcd's
-	// defaults.
+	// KeepAliveMinTime is the minimum interval at which a client may ping. KeepAliveInterval is the
+	// silence after which the gateway pings, and KeepAliveTimeout the timeout for the answer. 0:
+	// etcd's defaults.
 	KeepAliveMinTime, KeepAliveInterval, KeepAliveTimeout time.Duration
 }
 
@@ -108,22 +109,22 @@ type Gateway struct {
 	asSelf   *clientv3.Client
 	enabling func(context.Context, func() error) error
 	names    namespace
-	changed  map[string]func(context.Context, []byte) ([]byte, error) // what is done to the answers of a method
+	changed  map[string]func(context.Context, []byte) ([]byte, error) // changes to answers, by method
 
-	keys  pb.KVServer // as grpc serves it; nil: etcd does
+	keys  pb.KVServer // served by grpc; nil: etcd serves keys
 	grpc  *grpc.Server
-	relay *relay.Relay // before grpc, if there is one
+	relay *relay.Relay // in front of grpc, if there is one
 	http  *http.Server
 	inner *bufconn.Listener // for this process's own requests to the gateway
 	self  *grpc.ClientConn
 	own   *clientv3.Client
 
-	stopping context.Context // ends when streams are to end
+	stopping context.Context // ends when streams must end
 	stop     context.CancelFunc
 	serving  sync.WaitGroup
 }
 
-// New makes a gateway. It serves when Serve is called, and is to be ended with Shutdown.
+// New makes a gateway. Serve makes it serve, and Shutdown must end it.
 func New(cfg Config) (*Gateway, error) {
 	if cfg.Upstream == nil {
 		return nil, errors.New("gateway: there is no connection to etcd")
@@ -179,7 +180,7 @@ func New(cfg Config) (*Gateway, error) {
 			DefaultKeepAliveInterval), Timeout: or(cfg.KeepAliveTimeout, DefaultKeepAliveTimeout)}),
 		grpc.UnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo,
 			handle grpc.UnaryHandler) (any, error) {
-			if !strings.HasPrefix(info.FullMethod, "/etcdserverpb.KV/") { // which asks etcd by Forward, if it does
+			if !strings.HasPrefix(info.FullMethod, "/etcdserverpb.KV/") { // the key-value service uses Forward, if it asks etcd
 				ctx = outgoing(ctx)
 			}
 			ctx, end := g.whileServing(ctx)
@@ -222,7 +223,7 @@ func New(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
-// relays has clients' connections served by a relay, before the gRPC server.
+// relays makes a relay serve clients' connections, in front of the gRPC server.
 func (g *Gateway) relays(cfg Config) error {
 	passed, err := newPassing(g, cfg.KV)
 	if err != nil {
@@ -250,8 +251,8 @@ func (g *Gateway) dialSelf(ctx context.Context, _ string) (net.Conn, error) {
 	return g.inner.DialContext(ctx)
 }
 
-// serveKeys serves the services that write keys. A lock or an election that etcd itself carried out
-// would change keys behind the back of the service that guards them.
+// serveKeys serves the services that write keys. A lock or an election that etcd itself executed
+// would bypass the service that guards keys.
 func (g *Gateway) serveKeys(server pb.KVServer) error {
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"gateway"}, Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithContextDialer(g.dialSelf)}})
@@ -270,10 +271,10 @@ func (g *Gateway) serveKeys(server pb.KVServer) error {
 	return nil
 }
 
-// streams hands the client's metadata to the streams that are served here.
+// streams hands the client's metadata to the streams that this process serves.
 func (g *Gateway) streams(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 	handle grpc.StreamHandler) error {
-	if server == nil { // passed on
+	if server == nil { // it is passed on
 		return handle(server, stream)
 	}
 	ctx, cancel := context.WithCancel(outgoing(stream.Context()))
@@ -282,7 +283,7 @@ func (g *Gateway) streams(server any, stream grpc.ServerStream, info *grpc.Strea
 	return g.unlessStopped(handle(server, streamWith{stream, ctx}))
 }
 
-// streamWith is a stream with a context of ours.
+// streamWith is a stream with another context.
 type streamWith struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -290,7 +291,7 @@ type streamWith struct {
 
 func (s streamWith) Context() context.Context { return s.ctx }
 
-// Newest is the newest revision that was seen in an answer.
+// Newest is the newest revision seen in an answer.
 func (g *Gateway) Newest() *Newest { return g.newest }
 
 // Serve accepts connections until the listener or the gateway is closed. It tells gRPC and HTTP
@@ -300,10 +301,9 @@ func (g *Gateway) Serve(l net.Listener) error {
 		return errors.New("gateway: it was shut down")
 	}
 	defer context.AfterFunc(g.stopping, func() { l.Close() })()
-	// By itself cmux tries again at once, and without an end, where a connection cannot be
-	// accepted.
+	// By itself cmux retries at once and endlessly if a connection cannot be accepted.
 	m := cmux.New(&accepting{Listener: l, ctx: g.stopping, log: g.log, metrics: g.metrics})
-	m.SetReadTimeout(time.Minute) // for a connection on which nothing comes; this also covers the TLS handshake
+	m.SetReadTimeout(time.Minute) // timeout for a connection's first bytes; it includes the TLS handshake
 	g2, h1 := m.Match(cmux.HTTP2()), m.Match(cmux.Any())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -319,14 +319,14 @@ func (g *Gateway) Serve(l net.Listener) error {
 	g2.Close()
 	h1.Close()
 	if g.stopping.Err() != nil {
-		return nil // what is under way is Shutdown's matter
+		return nil // Shutdown handles requests in progress
 	}
 	wg.Wait()
 	return fmt.Errorf("gateway: accepting connections at %s: %w", l.Addr(), err)
 }
 
-// Shutdown ends the gateway: no new connections and requests; streams end as those of an etcd
-// server do that stops; requests that are under way may end until ctx does.
+// Shutdown ends the gateway. It accepts no new connections and requests. Streams end as those of a
+// stopping etcd server. Requests in progress may continue until ctx ends.
 func (g *Gateway) Shutdown(ctx context.Context) {
 	g.stop()
 	done := make(chan struct{})

@@ -26,18 +26,18 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
-// etcdPaths are etcd's own pages for clients, which are passed on. Their answers say how one member
-// is.
+// etcdPaths are etcd's own pages for clients, which the gateway passes on. Their answers describe
+// one member.
 var etcdPaths = []string{"/health", "/livez", "/livez/", "/readyz", "/readyz/", "/version", "/metrics", "/debug/vars"}
 
-// OwnMetrics is the path of the gateway's metrics, without those that name keys; /metrics there is
+// OwnMetrics is the path of the gateway's metrics, without those that name keys. /metrics shows
 // etcd's.
 const OwnMetrics = "/proxy/metrics"
 
 func (g *Gateway) httpHandler(metrics http.Handler, cfg Config) (http.Handler, error) {
 	mux := http.NewServeMux()
 	proxy := &reverse.ReverseProxy{
-		Rewrite: func(*reverse.ProxyRequest) {}, // members says where to
+		Rewrite: func(*reverse.ProxyRequest) {}, // members chooses the target
 		Transport: &members{transport: g.upstream.http, bases: func() []*url.URL {
 			return httpBases(g.upstream.client.Endpoints())
 		}},
@@ -62,8 +62,8 @@ func (g *Gateway) httpHandler(metrics http.Handler, cfg Config) (http.Handler, e
 	return onlyHosts(cfg.Hosts, withCORS(cfg.CORS, mux)), nil
 }
 
-// keyless shows what g has without the metrics that name keys, because whoever reaches a client URL
-// reads them, without the permissions that etcd asks for.
+// keyless is g without the metrics that name keys, because every user of a client URL can read them
+// without etcd's permissions.
 func keyless(g prometheus.Gatherer) prometheus.Gatherer {
 	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		all, err := g.Gather()
@@ -73,12 +73,12 @@ func keyless(g prometheus.Gatherer) prometheus.Gatherer {
 	})
 }
 
-// allows says whether a list has one: an empty list has all, and so has one with "*".
+// allows reports whether a list permits a value. An empty list, and one with "*", permit all.
 func allows(list []string, one string) bool {
 	return len(list) == 0 || slices.Contains(list, "*") || slices.Contains(list, one)
 }
 
-// withCORS tells browsers, as etcd does, which origins' pages may use the handler.
+// withCORS tells browsers, as etcd does, the origins whose pages may use the handler.
 func withCORS(origins []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		origin := r.Header.Get("Origin")
@@ -96,8 +96,8 @@ func withCORS(origins []string, next http.Handler) http.Handler {
 	})
 }
 
-// onlyHosts refuses requests in plain text that name another host, as etcd does: a page in a
-// browser whose name was made to lead here would be taken for its own site.
+// onlyHosts refuses plain-text requests with another host name, as etcd does: otherwise a web page
+// whose name was redirected here (DNS rebinding) would be treated as the same site.
 func onlyHosts(hosts []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if host := httputil.GetHostname(r); r.TLS == nil && !allows(hosts, host) {
@@ -108,7 +108,7 @@ func onlyHosts(hosts []string, next http.Handler) http.Handler {
 	})
 }
 
-// json is the JSON form of the gRPC services, by etcd's generated handlers on a connection to this
+// json is the JSON form of the gRPC services: etcd's generated handlers on a connection to this
 // gateway.
 func (g *Gateway) json() (http.Handler, error) {
 	mux := jsongw.NewServeMux(jsongw.WithMarshalerOption(jsongw.MIMEWildcard,
@@ -129,7 +129,7 @@ func (g *Gateway) json() (http.Handler, error) {
 	return mux, nil
 }
 
-// httpBases are the endpoints as URLs of HTTP. Those on Unix sockets have none.
+// httpBases are the endpoints as HTTP URLs. Endpoints on Unix sockets have none.
 func httpBases(endpoints []string) (out []*url.URL) {
 	for _, e := range endpoints {
 		if !strings.Contains(e, "://") {
@@ -142,14 +142,14 @@ func httpBases(endpoints []string) (out []*url.URL) {
 	return out
 }
 
-// members sends a request to the member that answered last, or to the next one that does.
+// members sends a request to the member that answered last, or to the next one that answers.
 type members struct {
 	transport http.RoundTripper
 	bases     func() []*url.URL
 	last      atomic.Uint32
 }
 
-// attempt is how long to wait for one member. etcd's /health waits for its cluster for 7 s at most.
+// attempt is the timeout for one member. etcd's /health waits for its cluster for at most 7 s.
 const attempt = 10 * time.Second
 
 // RoundTrip implements [http.RoundTripper]. The requests have no bodies.

@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// get asks for a page, by HTTP/1.1 or HTTP/2 as the server prefers.
+// get requests a page, by HTTP/1.1 or HTTP/2 as the server prefers.
 func get(t testing.TB, c *http.Client, url string) (int, string) {
 	t.Helper()
 	r, err := c.Get(url)
@@ -36,7 +36,7 @@ func get(t testing.TB, c *http.Client, url string) (int, string) {
 	return r.StatusCode, string(b)
 }
 
-// etcd's pages, on the port of gRPC, in plain text and with TLS, are etcd's own.
+// TestPages: on the gRPC port, in plain text and with TLS, the pages are etcd's own.
 func TestPages(t *testing.T) {
 	a := testcerts.NewAuthority(t)
 	etcdCerts, _ := a.Issue("etcd", "")
@@ -81,7 +81,8 @@ func TestPages(t *testing.T) {
 					t.Errorf("%s: %d, %.200q; want %q", path, code, body, want)
 				}
 			}
-			// The key has its counter. A client URL does not show it: nobody asked for permissions.
+			// The key has a counter. A client URL does not show it, because anyone can read that
+			// URL without permissions.
 			if all, err := registry.Gather(); err != nil || !strings.Contains(fmt.Sprint(all), "secret") {
 				t.Errorf("the registry does not name the key: %v, %v", all, err)
 			}
@@ -107,7 +108,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// A member that is down does not make the pages fail while another answers.
+// TestPagesOfTheLiving: the pages work while any member answers.
 func TestPagesOfTheLiving(t *testing.T) {
 	c := etcdtest.New(t, 1, etcdtest.Options{})
 	g := begin(t, Config{}, "http://"+testport.Free(t), c.Endpoints()[0])
@@ -116,8 +117,8 @@ func TestPagesOfTheLiving(t *testing.T) {
 	}
 }
 
-// Who may use the pages from a browser is told as etcd tells it, and a page that another name leads
-// to is none; profiles are there for who wants them, and variables are etcd's.
+// TestAccessToPages: CORS answers are like etcd's, pages under other host names are refused,
+// profiles can be enabled, and variables are etcd's.
 func TestAccessToPages(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -174,7 +175,7 @@ func TestAccessToPages(t *testing.T) {
 	}
 }
 
-// etcd's JSON form of its services goes the way that gRPC goes.
+// TestJSON: etcd's JSON form of its services is handled like gRPC.
 func TestJSON(t *testing.T) {
 	for name, served := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -228,7 +229,7 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// A Unix socket serves as etcd's does, also where the socket of a process that was killed is left.
+// TestUnix: a Unix socket works like etcd's, also if a killed process has left its socket.
 func TestUnix(t *testing.T) {
 	c := etcdtest.New(t, 1, etcdtest.Options{})
 	path := filepath.Join(t.TempDir(), "socket")

@@ -18,20 +18,20 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Keep-alives of leases go to etcd on a few streams, shared by all clients with the same identity.
-// At most one request per lease is on its way, and its answer goes to all clients that were
-// waiting when it was sent. So each client's answer belongs to a renewal that etcd made after the
-// client had asked, and the lease lives from then on for as long as the answer says. A lease that
-// several clients keep alive is renewed at most ten times a second.
+// Lease keep-alives go to etcd on a few streams, which all clients with the same identity share.
+// For each lease at most one request is in progress. Its answer goes to all clients that were
+// waiting when it was sent. So each client's answer is for a renewal after the client's request,
+// and the lease lives from then on for the TTL in the answer. A lease of several clients is renewed
+// at most ten times a second.
 
 const (
-	keepStreams = 8                      // to etcd, which renews one lease after the other on each
-	keepPace    = 100 * time.Millisecond // between two renewals of a lease that several clients keep alive
-	keepMemory  = 10 * time.Second       // how long it is remembered who kept a lease alive
-	keepQueue   = 1024                   // requests of one client that may wait for their answers
+	keepStreams = 8                      // number of streams to etcd, which renews leases sequentially on each
+	keepPace    = 100 * time.Millisecond // minimum interval between renewals of a lease of several clients
+	keepMemory  = 10 * time.Second       // time for which a lease's last client is remembered
+	keepQueue   = 1024                   // maximum requests of one client without an answer
 )
 
-// keeper has the streams to etcd.
+// keeper manages the streams to etcd.
 type keeper struct {
 	g *Gateway
 
@@ -39,7 +39,7 @@ type keeper struct {
 	streams map[string]*keepStream
 }
 
-// keepStream is one stream to etcd.
+// keepStream is one of the streams to etcd.
 type keepStream struct {
 	keeper *keeper
 	name   string
@@ -55,12 +55,12 @@ type keepStream struct {
 
 // keepLease is a lease that is kept alive.
 type keepLease struct {
-	waiting []chan pieces // for the answer that is on its way
-	next    []chan pieces // for the one after that
+	waiting []chan pieces // for the answer to the request in progress
+	next    []chan pieces // for the answer after that one
 	sent    time.Time
-	asked   time.Time   // by
-	by      *keepClient // this one
-	several time.Time   // when two clients were seen last
+	asked   time.Time   // time of the last request, by
+	by      *keepClient // this client
+	several time.Time   // when a second client was last seen
 	timed   bool
 }
 
@@ -93,13 +93,12 @@ func (g *Gateway) keepAlives(down grpc.ServerStream) error {
 	received := make(chan struct{})
 	leases := &leaseFilter{g, map[int64]bool{}}
 	if slices.Contains(md[rpctypes.MetadataRequireLeaderKey], rpctypes.MetadataHasLeader) {
-		// etcd ends such a stream when it has no leader, whether a lease was kept alive on it or
-		// not.
+		// etcd ends such a stream when it has no leader, even if no lease was kept alive on it.
 		if err := g.keeper.join(c, who, md); err != nil {
 			return g.unlessStopped(err)
 		}
 	}
-	go func() { // it ends with the handler at the latest, because the stream does then
+	go func() { // ends at the latest when the handler's stream does
 		defer close(received)
 		defer close(answers)
 		for {
@@ -135,7 +134,7 @@ func (g *Gateway) keepAlives(down grpc.ServerStream) error {
 	}()
 	defer func() {
 		cancel()
-		go func() { // a request may be under way there
+		go func() { // a request may be in progress there
 			<-received
 			for st := range c.streams {
 				st.leave(c)
@@ -151,7 +150,7 @@ func (g *Gateway) keepAlives(down grpc.ServerStream) error {
 		case <-ctx.Done():
 			return g.unlessStopped(status.FromContextError(ctx.Err()).Err())
 		}
-		if !more { // the client has no more requests, or has failed
+		if !more { // the client has sent its last request, or has failed
 			select {
 			case <-c.failed:
 				return g.unlessStopped(c.err)
@@ -172,7 +171,7 @@ func (g *Gateway) keepAlives(down grpc.ServerStream) error {
 	}
 }
 
-// renew renews a lease at etcd. It returns whether the client's stream continues.
+// renew renews a lease at etcd. It reports whether the client's stream continues.
 func (k *keeper) renew(c *keepClient, who string, md metadata.MD, r *pb.LeaseKeepAliveRequest,
 	answer chan pieces) bool {
 	err := k.on(uint64(r.ID)%keepStreams, who, md, func(st *keepStream) error { return st.renew(c, r, answer) })
@@ -182,7 +181,7 @@ func (k *keeper) renew(c *keepClient, who string, md metadata.MD, r *pb.LeaseKee
 	return err == nil
 }
 
-// join ends a client's stream when etcd ends its own.
+// join makes a client's stream end when etcd ends its stream.
 func (k *keeper) join(c *keepClient, who string, md metadata.MD) error {
 	return k.on(0, who, md, func(st *keepStream) error {
 		st.mu.Lock()
@@ -191,7 +190,7 @@ func (k *keeper) join(c *keepClient, who string, md metadata.MD) error {
 	})
 }
 
-// on does something with a stream to etcd, which it begins if need be.
+// on calls do with a stream to etcd, which it opens if necessary.
 func (k *keeper) on(number uint64, who string, md metadata.MD, do func(*keepStream) error) error {
 	name := strconv.FormatUint(number, 10) + " " + who
 	for {
@@ -207,10 +206,10 @@ func (k *keeper) on(number uint64, who string, md metadata.MD, do func(*keepStre
 	}
 }
 
-// errIdle: the stream was closed, because no client used it.
+// errIdle means that the stream was closed because no client used it.
 var errIdle = errors.New("the stream is closed")
 
-// open begins a stream to etcd. The caller has locked mu.
+// open opens a stream to etcd. The caller holds mu.
 func (k *keeper) open(name string, md metadata.MD) *keepStream {
 	ctx, stop := context.WithCancel(metadata.NewOutgoingContext(k.g.stopping, md))
 	st := &keepStream{keeper: k, name: name, stop: stop, etcd: newMailbox(mailboxBytes),
@@ -223,7 +222,7 @@ func (k *keeper) open(name string, md metadata.MD) *keepStream {
 	return st
 }
 
-// run takes etcd's answers, until there are no more, and says why.
+// run processes etcd's answers until the stream ends, and returns the reason.
 func (st *keepStream) run(ctx context.Context) error {
 	g := st.keeper.g
 	up, err := g.stream(ctx, keepAliveMethod)
@@ -242,7 +241,7 @@ func (st *keepStream) run(ctx context.Context) error {
 	})
 }
 
-// fail ends the stream, and with it those of the clients that have used it, as etcd's end does.
+// fail ends the stream, and the streams of all clients that have used it, as etcd's end does.
 func (st *keepStream) fail(why error) {
 	k := st.keeper
 	k.mu.Lock()
@@ -264,7 +263,7 @@ func (st *keepStream) fail(why error) {
 	}
 }
 
-// leave takes a client away. The last one closes the stream.
+// leave removes a client. The last one closes the stream.
 func (st *keepStream) leave(c *keepClient) {
 	k := st.keeper
 	k.mu.Lock()
@@ -282,7 +281,7 @@ func (st *keepStream) leave(c *keepClient) {
 	st.stop()
 }
 
-// use makes a client one of the stream's. The caller has locked mu.
+// use adds a client to the stream. The caller holds mu.
 func (st *keepStream) use(c *keepClient) error {
 	if st.dead != nil {
 		return st.dead
@@ -313,8 +312,8 @@ func (st *keepStream) renew(c *keepClient, r *pb.LeaseKeepAliveRequest, answer c
 	return nil
 }
 
-// forward sends a request for those that wait, unless one is on its way or the lease was renewed a
-// moment ago. The caller has locked mu.
+// forward sends a request for the waiting clients, unless one is in progress or the lease was
+// renewed a moment ago. The caller holds mu.
 func (st *keepStream) forward(id int64, l *keepLease) {
 	if len(l.waiting) > 0 || len(l.next) == 0 || l.timed || st.dead != nil {
 		return
@@ -344,13 +343,13 @@ func (st *keepStream) answered(id int64, answer pieces) {
 		return
 	}
 	for _, to := range l.waiting {
-		to <- answer // there is room for it
+		to <- answer // it has a free place
 	}
 	l.waiting = nil
 	st.forward(id, l)
 }
 
-// sweep forgets leases that nobody has kept alive for a while. The caller has locked mu.
+// sweep forgets leases that no client has kept alive for a while. The caller holds mu.
 func (st *keepStream) sweep(now time.Time) {
 	if now.Sub(st.swept) < keepMemory {
 		return

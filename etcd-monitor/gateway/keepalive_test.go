@@ -27,7 +27,7 @@ func keepAliveStream(t testing.TB, endpoint string) pb.Lease_LeaseKeepAliveClien
 	return s
 }
 
-// keepAlive asks on a stream, and waits for the answer.
+// keepAlive sends a request on a stream, and waits for the answer.
 func keepAlive(s pb.Lease_LeaseKeepAliveClient, id int64) (*pb.LeaseKeepAliveResponse, error) {
 	if err := s.Send(&pb.LeaseKeepAliveRequest{ID: id}); err != nil {
 		return nil, err
@@ -35,9 +35,9 @@ func keepAlive(s pb.Lease_LeaseKeepAliveClient, id int64) (*pb.LeaseKeepAliveRes
 	return s.Recv()
 }
 
-// A lease that many clients keep alive is renewed ten times a second; who keeps a lease alone waits
-// for nobody. Each has etcd's answer to a renewal after its request: a lease that was revoked
-// before is gone.
+// TestKeepAlives: a lease of many clients is renewed ten times a second. The only client of a lease
+// waits for no other. Each client gets etcd's answer to a renewal after its request, so a lease
+// that was revoked before is gone.
 func TestKeepAlives(t *testing.T) {
 	c := etcdtest.New(t, 1, etcdtest.Options{})
 	g := begin(t, Config{}, c.Endpoints()...)
@@ -107,12 +107,13 @@ func TestKeepAlives(t *testing.T) {
 		alone.CloseSend()
 		g.keeper.mu.Lock()
 		defer g.keeper.mu.Unlock()
-		return len(g.keeper.streams) <= 1 // that of the raw streams that are still open
+		return len(g.keeper.streams) <= 1 // the raw streams that are still open use one
 	})
 }
 
-// Answers come in the order of the requests, those of many leases on one stream too; the streams to
-// etcd are few, however many clients there are; and their end is the clients' end.
+// TestKeepAliveStreams: answers come in the order of the requests, also for many leases on one
+// stream. There are few streams to etcd, however many clients there are. When such a stream ends,
+// its clients' streams end, too.
 func TestKeepAliveStreams(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -139,7 +140,7 @@ func TestKeepAliveStreams(t *testing.T) {
 	for _, s := range streams {
 		for i, id := range append(ids, 12345) {
 			want := int64(20 + i)
-			if id == 12345 { // there is none
+			if id == 12345 { // this lease does not exist
 				want = 0
 			}
 			if r, err := s.Recv(); err != nil || r.ID != id || r.TTL != want {
@@ -166,8 +167,8 @@ func TestKeepAliveStreams(t *testing.T) {
 	}
 }
 
-// A stream that asks for a leader ends when etcd has none, though no lease was kept alive on it
-// yet; one that does not ask for it continues.
+// TestKeepAliveLeader: a stream that requires a leader ends when etcd has none, even if no lease
+// was kept alive on it yet. Other streams continue.
 func TestKeepAliveLeader(t *testing.T) {
 	c := etcdtest.New(t, 3, etcdtest.Options{})
 	g := begin(t, Config{}, c.Endpoints()[0])

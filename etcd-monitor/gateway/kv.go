@@ -12,13 +12,14 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
-// kv is the key-value service where [Config].KV serves it: it counts, and looks at the revisions.
+// kv is the key-value service if [Config].KV serves it. kv counts requests, and records the
+// revisions of answers.
 type kv struct {
 	g    *Gateway
 	next pb.KVServer
 }
 
-// answer is what all answers of the key-value service are.
+// answer is the common interface of all answers of the key-value service.
 type answer interface{ GetHeader() *pb.ResponseHeader }
 
 func serve[Q any, A answer](ctx context.Context, g *Gateway, kind string, serve func(context.Context, Q) (A,
@@ -34,10 +35,11 @@ func serve[Q any, A answer](ctx context.Context, g *Gateway, kind string, serve 
 	return r, err
 }
 
-// notTheClients replaces an error that would say that the client's time is over, or that the client
-// has gone, unless that is so. If etcd's client gets DeadlineExceeded or Canceled while its own
-// context is not done, it attributes the error to its connection and sends the request again, even
-// a write. But the request that this service has stopped waiting for may still be executed.
+// notTheClients replaces an error that says that the client's deadline has passed or that the
+// client has cancelled, unless that is true. If etcd's client gets DeadlineExceeded or Canceled
+// while its own context is not done, it attributes the error to its connection and resends the
+// request, even a write. But etcd may still execute the request for which this service has stopped
+// waiting.
 func notTheClients(ctx context.Context, err error) error {
 	switch status.Code(err) {
 	case codes.DeadlineExceeded, codes.Canceled:
@@ -75,8 +77,8 @@ func (s kv) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Compactio
 	return serve(ctx, s.g, kindCompact, s.next.Compact, r)
 }
 
-// Forward is etcd's key-value service for a server of [Config].KV. It asks etcd in the name of the
-// client whose request's context it gets (its token, its other metadata), and counts etcd's time.
+// Forward is etcd's key-value service for a server of [Config].KV. It uses the identity of the
+// client whose request's context it gets (token and other metadata), and measures etcd's time.
 func Forward(u *Upstream, m *hotkeys.Metrics) pb.KVClient {
 	return forward{u, pb.NewKVClient(u.Conn()), m}
 }
@@ -95,7 +97,7 @@ func ask[Q any, A any](ctx context.Context, t forward, kind string, ask func(con
 	return a, err
 }
 
-// write asks etcd to change something.
+// write sends a request that changes something to etcd.
 func write[Q any, A any](ctx context.Context, t forward, kind string, change func(context.Context, Q,
 	...grpc.CallOption) (A, error), request Q, opts []grpc.CallOption) (a A, err error) {
 	err = t.upstream.write(ctx, t.metrics, func(ctx context.Context) (err error) {
@@ -105,7 +107,7 @@ func write[Q any, A any](ctx context.Context, t forward, kind string, change fun
 	return a, err
 }
 
-// write sends a call that changes something to the leader, if that is known and connected.
+// write sends a call that changes something to the leader, if the leader is known and connected.
 func (u *Upstream) write(ctx context.Context, m *hotkeys.Metrics, call func(context.Context) error) error {
 	leader, at := u.Leader(), new(choice)
 	if leader != "" {
@@ -120,13 +122,13 @@ func (u *Upstream) write(ctx context.Context, m *hotkeys.Metrics, call func(cont
 	return err
 }
 
-// mostLeaderReads bounds this gateway's concurrent reads at the leader, which answers so many
-// together, at some ten thousands a second. Further ones go to all members in turn, and so does
-// everything while it does not answer.
+// mostLeaderReads is the maximum number of this gateway's concurrent reads at the leader. The
+// leader answers them together, some ten thousand a second. Further reads go to all members in
+// turn, and so do all reads while the leader does not answer.
 const mostLeaderReads = 64
 
-// beginRead gives the member that leads, for a read that it is to answer, which is to be ended by
-// endRead; "": the members have it in turn.
+// beginRead returns the leader for a read, which endRead must end. "" sends the read to the members
+// in turn.
 func (u *Upstream) beginRead() (leader string) {
 	if leader = u.Leader(); leader == "" || u.readsInTurn.Load() {
 		return ""
@@ -138,14 +140,14 @@ func (u *Upstream) beginRead() (leader string) {
 	return leader
 }
 
-// endRead records how such a read ended at etcd.
+// endRead records the result of such a read.
 func (u *Upstream) endRead(code codes.Code) {
 	u.reading.Add(-1)
 	u.wrote(code)
 }
 
-// read sends a linearizable read with a small answer to the leader, if that is known and connected,
-// and has few of them.
+// read sends a linearizable read with a small answer to the leader, if the leader is known and
+// connected, and has few reads in progress.
 func (u *Upstream) read(ctx context.Context, m *hotkeys.Metrics, call func(context.Context) error) error {
 	leader, at := u.beginRead(), new(choice)
 	if leader != "" {
@@ -162,7 +164,7 @@ func (u *Upstream) read(ctx context.Context, m *hotkeys.Metrics, call func(conte
 	return err
 }
 
-// wrote records how a write ended at etcd.
+// wrote records the result of a write.
 func (u *Upstream) wrote(code codes.Code) {
 	if code == codes.Unavailable {
 		u.leader.doubt()

@@ -14,28 +14,28 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Writes go to the member that leads. Every other one passes them to it, and hears of their end
-// later than it does.
+// Writes go to the leading member. Any other member forwards them to the leader, and learns of
+// their end later.
 //
-// The leader is determined by queries in parallel to the writes, and may be out of date: then a
-// write takes the hop that it would take anyway. Nothing else depends on it. A member is taken for
-// the leader if it says so itself, was asked a second ago, and answers within another: one that is
-// stopped or cut off gets no more writes than any other then.
+// The gateway determines the leader by separate queries, so its knowledge may be outdated. A write
+// then takes the extra hop that it would take anyway. Nothing else depends on it. The gateway asks
+// a member every second whether it leads, and believes a "yes" only if it comes within another
+// second. So a stopped or cut-off leader soon gets no more writes than other members.
 const (
-	leaderEvery   = time.Second            // it is asked who leads
-	leaderSoonest = 100 * time.Millisecond // after the last time, when a write has failed
-	leaderWait    = time.Second            // for a member's answer
-	leaderRefused = time.Minute            // until it is asked again where etcd does not say it
+	leaderEvery   = time.Second            // interval between queries
+	leaderSoonest = 100 * time.Millisecond // minimum interval, after a failed write
+	leaderWait    = time.Second            // timeout of a query
+	leaderRefused = time.Minute            // interval if etcd refuses to tell
 )
 
-// leaderFinder knows which of etcd's members leads.
+// leaderFinder determines which of etcd's members leads.
 type leaderFinder struct {
 	endpoints func() []string
-	// leads asks a member whether it leads. refused: it does not say that to the gateway.
+	// leads asks a member whether it leads. refused means that it does not tell the gateway.
 	leads func(ctx context.Context, endpoint string) (yes, refused bool, err error)
 	log   *slog.Logger
 
-	known atomic.Pointer[string] // the endpoint of the one that leads
+	known atomic.Pointer[string] // endpoint of the leader
 	wake  chan struct{}
 	said  string // last message in the log
 }
@@ -48,7 +48,7 @@ func newLeaderFinder(log *slog.Logger, endpoints func() []string,
 	return &leaderFinder{endpoints: endpoints, leads: leads, log: log, wake: make(chan struct{}, 1)}
 }
 
-// leader is the endpoint of the member that leads; "": it is not known. A nil finder knows none.
+// leader is the leader's endpoint; "": not known. A nil finder knows none.
 func (f *leaderFinder) leader() string {
 	if f == nil {
 		return ""
@@ -59,7 +59,7 @@ func (f *leaderFinder) leader() string {
 	return ""
 }
 
-// doubt makes the gateway ask soon who leads: a write that was sent to the leader has failed.
+// doubt makes the gateway query the leader soon, because a write to the leader has failed.
 func (f *leaderFinder) doubt() {
 	if f == nil {
 		return
@@ -70,7 +70,7 @@ func (f *leaderFinder) doubt() {
 	}
 }
 
-// run asks until ctx ends.
+// run queries until ctx ends.
 func (f *leaderFinder) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -92,10 +92,11 @@ func (f *leaderFinder) run(ctx context.Context) {
 	}
 }
 
-// look asks once, the one that was the leader first. It says whether etcd refuses to tell.
+// look queries once, beginning with the last known leader. refused reports whether etcd refuses to
+// tell.
 func (f *leaderFinder) look(ctx context.Context) (refused bool) {
 	all := f.endpoints()
-	if len(all) < 2 { // there is nothing to choose
+	if len(all) < 2 { // there is no choice
 		f.known.Store(nil)
 		return false
 	}
@@ -116,7 +117,7 @@ func (f *leaderFinder) look(ctx context.Context) (refused bool) {
 			return false
 		}
 		if endpoint == f.leader() {
-			f.known.Store(nil) // while the others are asked, too
+			f.known.Store(nil) // until another member says that it leads
 		}
 		if refused {
 			f.tell(slog.LevelWarn, "etcd does not say which member leads: writes go to all in turn (where its authentication is enabled, give --user and --password-file)", "error", err)
@@ -147,8 +148,8 @@ func (u *Upstream) leads(ctx context.Context, endpoint string) (yes, refused boo
 	return err == nil && r.Leader != 0 && r.Leader == r.GetHeader().GetMemberId(), isRefusal(err), err
 }
 
-// statusAsSelf asks a member for its status, under the gateway's own name if it has one and needs
-// it.
+// statusAsSelf asks a member for its status, under the gateway's own user if there is one and etcd
+// requires it.
 func (u *Upstream) statusAsSelf(ctx context.Context, endpoint string) (*pb.StatusResponse, error) {
 	ask := func() (*pb.StatusResponse, error) {
 		as := ctx
@@ -170,7 +171,7 @@ func (u *Upstream) statusAsSelf(ctx context.Context, endpoint string) (*pb.Statu
 	return ask()
 }
 
-// isRefusal says whether an error is about who asks.
+// isRefusal reports whether an error is about the caller's identity.
 func isRefusal(err error) bool {
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument:
@@ -179,6 +180,6 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// Leader is the endpoint of the member that writes are sent to, because it leads; "": not known, or
-// not asked, and writes go to all in turn.
+// Leader is the endpoint of the leader, to which writes are sent; "": unknown or disabled, and
+// writes go to all members in turn.
 func (u *Upstream) Leader() string { return u.leader.leader() }

@@ -29,13 +29,13 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
-// asked counts what each member of a cluster is asked, by method.
+// asked counts the requests to each member of a cluster, by method.
 type asked struct {
 	mu sync.Mutex
 	n  map[string]map[string]int
 }
 
-// adjust has a member count.
+// adjust makes a member count.
 func (a *asked) adjust(e *embed.Config) {
 	name := e.Name
 	e.GRPCAdditionalServerOptions = append(e.GRPCAdditionalServerOptions, grpc.ChainUnaryInterceptor(
@@ -53,7 +53,7 @@ func (a *asked) adjust(e *embed.Config) {
 		}))
 }
 
-// of gives how often each member was asked a method since the last time, and forgets it.
+// of returns and resets the number of each member's requests of a method.
 func (a *asked) of(members int, method string) (counts []int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -65,8 +65,8 @@ func (a *asked) of(members int, method string) (counts []int) {
 	return counts
 }
 
-// writes are requests that change something, reads are of one key and linearizable, and others are
-// neither, by etcd's method and a word.
+// writes are requests that change something, reads are linearizable reads of one key, and others
+// are the rest, by etcd's method and a label.
 var (
 	writes = map[string]func(context.Context, *clientv3.Client) error{
 		putMethod: func(ctx context.Context, c *clientv3.Client) error {
@@ -108,8 +108,8 @@ var (
 	}
 )
 
-// Writes and linearizable reads of one key go to the member that leads, and to the next one when it
-// leads; other reads go to all in turn.
+// TestWritesToLeader: writes and linearizable reads of one key go to the leader, and to the next
+// one after a change of leaders. Other reads go to all members in turn.
 func TestWritesToLeader(t *testing.T) {
 	t.Parallel()
 	a := new(asked)
@@ -145,7 +145,7 @@ func TestWritesToLeader(t *testing.T) {
 				t.Fatal(err)
 			}
 			for method, write := range writes {
-				eventually(t, way.name+" is connected to it", func() bool { // to whichever it is at first
+				eventually(t, way.name+" is connected to it", func() bool { // to any member first
 					a.of(3, method)
 					if err := write(t.Context(), client); err != nil {
 						t.Fatal(err)
@@ -181,7 +181,7 @@ func TestWritesToLeader(t *testing.T) {
 					t.Errorf("%s: of 6 reads (%s) members had %v", way.name, what, n)
 				}
 			}
-			// How large an answer was says where the next one is asked for.
+			// The size of the last answer decides where the next read of the key goes.
 			sized := func(key string, bytes int, toLeader bool, opts ...clientv3.OpOption) {
 				t.Helper()
 				if _, err := client.Put(t.Context(), key, strings.Repeat("v", bytes)); err != nil {
@@ -210,7 +210,7 @@ func TestWritesToLeader(t *testing.T) {
 				sized("ranged", 1, true, clientv3.WithPrefix())
 			}
 			sized("sized", 2*smallAnswer, true, clientv3.WithPrefix(), clientv3.WithKeysOnly())
-			way.upstream.reading.Store(mostLeaderReads) // the one that leads has its fill
+			way.upstream.reading.Store(mostLeaderReads) // the leader has its maximum of reads
 			for what, read := range reads {
 				if n := six(what, read); !slices.Equal(n, []int{2, 2, 2}) {
 					t.Errorf("%s: of 6 reads (%s), too many for the one that leads, members had %v", way.name, what, n)
@@ -239,9 +239,8 @@ func TestWritesToLeader(t *testing.T) {
 	}
 }
 
-// What writers see when the member that leads, and has all their writes, dies: of those under way
-// it is not known whether they were executed, none is executed twice, and the others continue with
-// its successor.
+// TestLeaderKilled: the leader, which has all writes, dies. For writes in progress it is unknown
+// whether they were executed, none is executed twice, and the others continue at the new leader.
 func TestLeaderKilled(t *testing.T) {
 	t.Parallel()
 	const writers = 4
@@ -315,8 +314,8 @@ func TestLeaderKilled(t *testing.T) {
 	}
 }
 
-// Where etcd's authentication is enabled it tells who leads to who has a name, and a gateway
-// without one says so, once, and has its writes go to all in turn.
+// TestLeaderAuthentication: with etcd's authentication only users may query the leader. A gateway
+// without a user reports that once, and sends its writes to all members in turn.
 func TestLeaderAuthentication(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})
@@ -354,7 +353,7 @@ func TestLeaderAuthentication(t *testing.T) {
 		}
 		u, log := begin(user, password)
 		eventually(t, "the log says that it is refused", func() bool { return strings.Count(log.String(), refusal) == 1 })
-		for range 3 { // it is asked again, and not told again
+		for range 3 { // further queries cause no further report
 			u.leader.doubt()
 			time.Sleep(2 * leaderSoonest)
 		}
@@ -362,7 +361,7 @@ func TestLeaderAuthentication(t *testing.T) {
 			t.Errorf("user %q: %q leads, and the log says %d times that it is refused", user, u.Leader(), strings.Count(log.String(), refusal))
 		}
 	}
-	// A token that etcd no longer knows is replaced.
+	// A token that etcd does not know any more is replaced.
 	old := "no.1"
 	named.token.Store(&old)
 	if yes, refused, err := named.leads(t.Context(), c.Endpoints()[c.Leader()]); !yes || refused || err != nil {
@@ -370,13 +369,13 @@ func TestLeaderAuthentication(t *testing.T) {
 	}
 }
 
-// electorate is etcd's members, as who is asked whether they lead.
+// electorate is a set of etcd members that can be asked whether they lead.
 type electorate struct {
 	mu          sync.Mutex
 	endpoints   []string
 	leader      string
 	silent      map[string]bool
-	calls, most int // calls made, and at the same time
+	calls, most int // number of calls, and the maximum of concurrent ones
 	now         int
 }
 
@@ -411,9 +410,9 @@ func (m *electorate) set(change func()) {
 	change()
 }
 
-// A leader that does not answer is none, after two seconds at most, and one call is outstanding at
-// a time; an error of a write has it asked again soon, and however many there are, ten times a
-// second at most. Who has one endpoint has nothing to ask.
+// TestLeaderFinder: a leader that does not answer is dropped after at most two seconds, and only
+// one query is in progress at a time. A failed write causes a query soon, but many failures cause
+// at most ten a second. With one endpoint there are no queries.
 func TestLeaderFinder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &electorate{endpoints: []string{"a", "b", "c"}, leader: "b", silent: map[string]bool{}}
@@ -447,7 +446,7 @@ func TestLeaderFinder(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		want("a")
-		if m.calls > 10+2 { // two members more when c did not lead any more
+		if m.calls > 10+2 { // two more after c has lost the leadership
 			t.Errorf("it was asked %d times in 1 s", m.calls)
 		}
 		m.set(func() { m.endpoints = []string{"b", "c"}; m.silent["b"] = false; m.leader = "" })
@@ -479,8 +478,8 @@ func (l *leading) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse
 	return &pb.StatusResponse{Header: &pb.ResponseHeader{MemberId: l.id}, Leader: 1}, nil
 }
 
-// The member that is asked is the one that is meant, however its endpoint is written; one that
-// there is no connection to is nobody.
+// TestChoice: the call reaches the chosen member, however its endpoint is written. A member without
+// a connection gets no call.
 func TestChoice(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

@@ -15,12 +15,12 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 )
 
-// A lease of a reserved key (a gateway's session, the controllers' leader) is hidden from clients:
-// it is not listed, and a client that names it gets the answer that it does not exist. Otherwise a
-// client could end the session, or keep it alive so that a dead gateway's guards stay.
+// A lease of a reserved key (a gateway's session, the controllers' leader) is hidden from clients.
+// It is not listed, and for a client that names it, it does not exist. Otherwise a client could end
+// the session, or keep it alive so that a dead gateway's guards stay.
 
-// leaseMethods are those of single requests about leases, with the answer in etcd's place; nil:
-// etcd is asked.
+// leaseMethods handle single requests about leases. They return an answer in etcd's place, or nil
+// to pass the request on.
 var leaseMethods = map[string]func(g *Gateway, ctx context.Context, request []byte) (message, error){
 	"/etcdserverpb.Lease/LeaseRevoke":     (*Gateway).revokeReserved,
 	"/etcdserverpb.Lease/LeaseTimeToLive": (*Gateway).timeToLiveReserved,
@@ -31,13 +31,13 @@ const (
 	keepAliveMethod = "/etcdserverpb.Lease/LeaseKeepAlive"
 )
 
-// message is what etcd's answers are.
+// message is the interface of etcd's answers.
 type message interface{ Marshal() ([]byte, error) }
 
 func (g *Gateway) revokeReserved(ctx context.Context, request []byte) (message, error) {
 	var q pb.LeaseRevokeRequest
 	if q.Unmarshal(request) != nil {
-		return nil, nil // etcd will say what is wrong with it
+		return nil, nil // etcd will report the error
 	}
 	own, err := g.ownsLease(ctx, q.ID)
 	if err == nil && own {
@@ -55,7 +55,7 @@ func (g *Gateway) timeToLiveReserved(ctx context.Context, request []byte) (messa
 	if err != nil || !own {
 		return nil, err
 	}
-	// there is no lease of number 0
+	// lease 0 never exists
 	a, err := pb.NewLeaseClient(g.upstream.Conn()).LeaseTimeToLive(outgoing(ctx),
 		&pb.LeaseTimeToLiveRequest{Keys: q.Keys})
 	if err != nil {
@@ -65,7 +65,7 @@ func (g *Gateway) timeToLiveReserved(ctx context.Context, request []byte) (messa
 	return a, nil
 }
 
-// withoutReservedLeases is etcd's list of leases for a client.
+// withoutReservedLeases removes the reserved leases from etcd's list of leases.
 func (g *Gateway) withoutReservedLeases(ctx context.Context, answer []byte) ([]byte, error) {
 	var r pb.LeaseLeasesResponse
 	if err := r.Unmarshal(answer); err != nil {
@@ -82,14 +82,14 @@ func (g *Gateway) withoutReservedLeases(ctx context.Context, answer []byte) ([]b
 	return answer, nil
 }
 
-// leaseFilter keeps the reserved leases out of one stream of keep-alives.
+// leaseFilter hides the reserved leases from one stream of keep-alives.
 type leaseFilter struct {
 	g     *Gateway
-	known map[int64]bool // the leases that were asked for, and whether each is reserved
+	known map[int64]bool // the requested leases, and whether each is reserved
 }
 
-// refused is the answer, in etcd's place, to a client that keeps a reserved lease alive: nil if the
-// lease is not reserved.
+// refused returns the answer to a client that keeps a reserved lease alive, or nil if the lease is
+// not reserved.
 func (f *leaseFilter) refused(ctx context.Context, id int64) (pieces, error) {
 	if len(f.g.reserved.Prefixes()) == 0 {
 		return nil, nil
@@ -105,7 +105,7 @@ func (f *leaseFilter) refused(ctx context.Context, id int64) (pieces, error) {
 	if !own {
 		return nil, nil
 	}
-	// as for a lease that does not exist
+	// the same as for a lease that does not exist
 	b, err := (&pb.LeaseKeepAliveResponse{Header: &pb.ResponseHeader{Revision: f.g.newest.Revision()}, ID: id}).
 		Marshal()
 	if err != nil {
@@ -114,15 +114,15 @@ func (f *leaseFilter) refused(ctx context.Context, id int64) (pieces, error) {
 	return pieces{b}, nil
 }
 
-// ownsLease says whether a reserved key is attached to a lease. It asks etcd under the gateway's
-// own name.
+// ownsLease reports whether a reserved key is attached to a lease. It asks etcd under the gateway's
+// own user.
 func (g *Gateway) ownsLease(ctx context.Context, id int64) (bool, error) {
 	if g.asSelf == nil || id == 0 {
 		return false, nil
 	}
 	r, err := g.asSelf.TimeToLive(ctx, clientv3.LeaseID(id), clientv3.WithAttachedKeys())
 	switch {
-	case etcderrors.Code(err) == codes.PermissionDenied: // it has keys that are not the gateway's to read
+	case etcderrors.Code(err) == codes.PermissionDenied: // it also has keys that the gateway may not read
 		leases, err := g.ownLeases(ctx)
 		return leases[id], err
 	case err != nil:
@@ -131,7 +131,7 @@ func (g *Gateway) ownsLease(ctx context.Context, id int64) (bool, error) {
 	return slices.ContainsFunc(r.Keys, func(key []byte) bool { return g.reserved.Has(string(key)) }), nil
 }
 
-// ownLeases are the leases that reserved keys are attached to.
+// ownLeases are the leases with reserved keys.
 func (g *Gateway) ownLeases(ctx context.Context) (map[int64]bool, error) {
 	own := map[int64]bool{}
 	if g.asSelf == nil {
@@ -149,7 +149,7 @@ func (g *Gateway) ownLeases(ctx context.Context) (map[int64]bool, error) {
 	return own, nil
 }
 
-// notKnown is a client's error if etcd does not say which leases are reserved.
+// notKnown is the client's error if etcd does not tell which leases are reserved.
 func (g *Gateway) notKnown(err error) error {
 	code := etcderrors.Code(err)
 	if code == codes.PermissionDenied {

@@ -19,10 +19,9 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/relay"
 )
 
-// Listen listens for clients at a URL as etcd's --listen-client-urls has them: http://HOST:PORT,
-// https://HOST:PORT (with the certificates), unix://PATH, unixs://PATH. The certificate, its key,
-// the CA and the revocation list are read again for each connection, so that new ones hold as soon
-// as they are there.
+// Listen listens for clients at a URL in the form of etcd's --listen-client-urls: http://HOST:PORT,
+// https://HOST:PORT (with the certificates), unix://PATH, unixs://PATH. It reads the certificate,
+// its key, the CA and the revocation list for each connection, so that changed files apply at once.
 func Listen(u url.URL, certs transport.TLSInfo) (net.Listener, error) {
 	network, address, secure := "tcp", u.Host, false
 	switch u.Scheme {
@@ -31,7 +30,7 @@ func Listen(u url.URL, certs transport.TLSInfo) (net.Listener, error) {
 		secure = true
 	case "unix", "unixs":
 		network, address, secure = "unix", u.Host+u.Path, u.Scheme == "unixs"
-		os.Remove(address) // of a process that is gone; one that lives keeps its socket, under no name
+		os.Remove(address) // of an ended process; a running one keeps its socket, without a name
 	default:
 		return nil, fmt.Errorf("gateway: listening at %s: the scheme %q is none of http, https, unix, unixs", &u, u.Scheme)
 	}
@@ -69,7 +68,7 @@ func (l unannounced) Accept() (net.Conn, error) {
 	return relay.Unannounced(c), nil
 }
 
-// serverTLS is etcd's TLS for its clients.
+// serverTLS is the TLS configuration for clients, as etcd's.
 func serverTLS(certs transport.TLSInfo) (*tls.Config, error) {
 	c, err := certs.ServerConfig()
 	if err != nil {
@@ -78,13 +77,13 @@ func serverTLS(certs transport.TLSInfo) (*tls.Config, error) {
 	if certs.CRLFile != "" {
 		certs.ConfigureCRLVerification(c)
 	}
-	// The server's preference decides. A client that speaks both means HTTP (curl, probes): gRPC's
-	// offer HTTP/2 alone.
+	// The server's preference decides. A client that offers both protocols uses HTTP (curl,
+	// probes); gRPC clients offer only HTTP/2.
 	c.NextProtos = []string{"http/1.1", "h2"}
 	return c, nil
 }
 
-// endWith is an answer's body that ends a context with it.
+// endWith is a response body that ends a context when it is closed.
 type endWith struct {
 	io.ReadCloser
 	end context.CancelFunc
@@ -95,27 +94,27 @@ func (b endWith) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// Pauses before another try when a connection could not be accepted, first and at most, and how
-// often that is logged while it continues.
+// Pauses after a connection could not be accepted: the first one and the maximum; and the interval
+// of its log message.
 const (
 	acceptShortest = 5 * time.Millisecond
 	acceptLongest  = time.Second
 	acceptSaid     = time.Minute
 )
 
-// accepting is a listener that bears what goes by: where a connection cannot be accepted because
-// this process, or the machine, is out of file descriptors or of memory, it says so, counts it, and
-// tries again when there may be some. What ends the listener is the caller's matter.
+// accepting is a listener that survives temporary errors. If a connection cannot be accepted
+// because this process or the machine is out of file descriptors or memory, it logs and counts
+// that, and retries. The caller handles permanent errors.
 type accepting struct {
 	net.Listener
 	ctx     context.Context
 	log     *slog.Logger
 	metrics *hotkeys.Metrics
-	said    time.Time // when it was last said that clients cannot connect
-	told    bool      // and it was not yet said that they can again
+	said    time.Time // time of the last message that clients cannot connect
+	told    bool      // such a message was logged, and not yet its end
 }
 
-// Accept implements [net.Listener]. It is called by one goroutine.
+// Accept implements [net.Listener]. Only one goroutine calls it.
 func (l *accepting) Accept() (net.Conn, error) {
 	for wait := acceptShortest; ; wait = min(2*wait, acceptLongest) {
 		c, err := l.Listener.Accept()
@@ -142,8 +141,8 @@ func (l *accepting) Accept() (net.Conn, error) {
 	}
 }
 
-// goesBy says whether an error in accepting a connection is temporary: of one connection, or of
-// resources that come and go (accept(2)).
+// goesBy reports whether an error of accept is temporary: it concerns one connection, or resources
+// that may become available (accept(2)).
 func goesBy(err error) bool {
 	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM,
 		syscall.ECONNABORTED, syscall.EPROTO, syscall.EPERM} {
@@ -155,7 +154,7 @@ func goesBy(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// advice is what to do about such an error.
+// advice is the remedy for such an error.
 func advice(err error) string {
 	switch {
 	case errors.Is(err, syscall.EMFILE):

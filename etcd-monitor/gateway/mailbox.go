@@ -2,14 +2,14 @@ package gateway
 
 import "sync"
 
-// Capacity of a mailbox, in bytes; and a message's overhead in it.
+// Capacity of a mailbox in bytes, and a message's overhead in it.
 const (
 	mailboxBytes = 4 << 20
 	messageBytes = 64
 )
 
-// mailbox is the messages that wait to be sent on one stream. What many streams are sent is in
-// memory once, and the parts of messages that follow each other in a mailbox count once.
+// mailbox holds the messages that wait to be sent on one stream. A message for many streams is in
+// memory once, and consecutive parts of the same message in a mailbox count once.
 type mailbox struct {
 	mu       sync.Mutex
 	changed  sync.Cond
@@ -17,8 +17,8 @@ type mailbox struct {
 	messages []pieces
 	sizes    []int
 	bytes    int
-	last     *byte // the body of the message that was put in last
-	end      error // why no more come
+	last     *byte // body of the last message that was put in
+	end      error // reason for the end
 	closed   bool
 }
 
@@ -28,8 +28,8 @@ func newMailbox(limit int) *mailbox {
 	return m
 }
 
-// put puts a message in. While the mailbox is full put waits, or does not put it in. It says
-// whether the message is in.
+// put puts a message in. If the mailbox is full, put waits or, without wait, drops the message. It
+// reports whether the message is in.
 func (m *mailbox) put(p pieces, wait bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -37,7 +37,7 @@ func (m *mailbox) put(p pieces, wait bool) bool {
 		m.changed.Wait()
 	}
 	if m.closed || m.bytes >= m.limit {
-		return m.closed // there is nobody to read it
+		return m.closed // no one will read it
 	}
 	m.add(p)
 	return true
@@ -52,7 +52,7 @@ func (m *mailbox) room() {
 	}
 }
 
-// force puts a message in, full or not: one of those of which there are few.
+// force puts a message in even if the mailbox is full. It is for rare messages.
 func (m *mailbox) force(p pieces) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -71,7 +71,8 @@ func (m *mailbox) add(p pieces) {
 	m.changed.Broadcast()
 }
 
-// take takes all messages out. It waits for some; when all were taken and no more come it says why.
+// take takes all messages out. It waits for some. After the last one it returns the reason for the
+// end.
 func (m *mailbox) take() ([]pieces, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -86,7 +87,7 @@ func (m *mailbox) take() ([]pieces, error) {
 	return all, nil
 }
 
-// sent says that the bytes of the messages that were taken last are no longer waiting.
+// sent records that the messages that were taken last have been sent.
 func (m *mailbox) sent() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,7 +104,8 @@ func (m *mailbox) isClosed() bool {
 	return m.closed
 }
 
-// close ends a mailbox: what is in it may still be taken. The first reason counts.
+// close ends a mailbox with a reason. Its messages may still be taken. Only the first reason
+// counts.
 func (m *mailbox) close(why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

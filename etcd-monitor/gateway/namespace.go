@@ -10,15 +10,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A namespace is what the names of all of the clients' keys begin with at etcd; the clients do not
-// see it (etcd's client/v3/namespace does the same to the calls of its own client). All that is
-// behind it, what is counted and placed too, has the names that etcd has.
+// A namespace is a prefix of all of the clients' keys at etcd, which clients do not see (etcd's
+// client/v3/namespace does the same for calls of its own client). Everything behind it, including
+// counters and placement, uses the names at etcd.
 
-// namespace is the beginning of the names; "": none.
+// namespace is the prefix; "": none.
 type namespace []byte
 
-// in is a key, or the beginning of a range, as etcd has it. One without a name stays so, because
-// etcd refuses it.
+// in converts a key, or the beginning of a range, to its name at etcd. An empty key stays empty,
+// because etcd refuses it.
 func (n namespace) in(key []byte) []byte {
 	if len(key) == 0 {
 		return key
@@ -26,7 +26,7 @@ func (n namespace) in(key []byte) []byte {
 	return append(bytes.Clone(n), key...)
 }
 
-// end is the end of a range as etcd has it: of a range to the last key it is the namespace's.
+// end converts the end of a range. A range to the last key becomes one to the namespace's last key.
 func (n namespace) end(end []byte) []byte {
 	switch {
 	case len(end) == 0:
@@ -37,7 +37,7 @@ func (n namespace) end(end []byte) []byte {
 	return n.in(end)
 }
 
-// out takes the namespace off the names of keys that etcd has answered with.
+// out removes the namespace from the names of keys in etcd's answers.
 func (n namespace) out(kvs ...*mvccpb.KeyValue) {
 	for _, kv := range kvs {
 		if kv != nil {
@@ -46,7 +46,7 @@ func (n namespace) out(kvs ...*mvccpb.KeyValue) {
 	}
 }
 
-// namespaced is the key-value service of a namespace.
+// namespaced is the key-value service in a namespace.
 type namespaced struct {
 	namespace
 	next pb.KVServer
@@ -163,25 +163,25 @@ func (n namespace) txnOut(a *pb.TxnResponse) {
 	}
 }
 
-// watchIn makes a client's request for a watch one for the keys as etcd has them.
+// watchIn converts a client's watch request to the names at etcd.
 func (n namespace) watchIn(q *pb.WatchCreateRequest) {
 	if len(n) == 0 {
 		return
 	}
-	if len(q.Key) == 0 { // etcd takes it for the first key
+	if len(q.Key) == 0 { // etcd treats it as the first key
 		q.Key = []byte{0}
 	}
 	q.Key, q.RangeEnd = n.in(q.Key), n.end(q.RangeEnd)
 }
 
-// watchOut takes the namespace out of an answer to a watch.
+// watchOut removes the namespace from an answer to a watch.
 func (n namespace) watchOut(r *pb.WatchResponse) {
 	for _, e := range r.Events {
 		n.out(e.Kv, e.PrevKv)
 	}
 }
 
-// leaseOut leaves in the answer to LeaseTimeToLive the keys that are the namespace's.
+// leaseOut reduces the answer to LeaseTimeToLive to the namespace's keys.
 func (n namespace) leaseOut(_ context.Context, answer []byte) ([]byte, error) {
 	var r pb.LeaseTimeToLiveResponse
 	if err := r.Unmarshal(answer); err != nil {
@@ -201,7 +201,7 @@ func (n namespace) leaseOut(_ context.Context, answer []byte) ([]byte, error) {
 	return b, nil
 }
 
-// forwarded is the key-value service that etcd serves.
+// forwarded is the key-value service that etcd itself serves.
 type forwarded struct{ next pb.KVClient }
 
 // Range implements [pb.KVServer].

@@ -47,10 +47,10 @@ func beginGRPCProxy(t testing.TB, endpoints ...string) string {
 	return "http://" + l.Addr().String()
 }
 
-// What clients see of an etcd that goes and comes back within their patience is the same through a
-// gateway as without one, and as through etcd's own proxy: a write that is begun while it is gone
-// waits and is executed; of one that was under way it is known or not whether it was executed; none
-// is executed twice.
+// TestOutage: clients see the same behaviour of an etcd that stops and comes back within their
+// timeouts through a gateway, directly, and through etcd's own proxy. A write that begins during
+// the outage waits and is executed. A write in progress may have an unknown outcome. No write is
+// executed twice.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -70,14 +70,14 @@ func TestOutage(t *testing.T) {
 	type outcome struct {
 		way           string
 		done, unknown int
-		first         time.Duration // of the write that was begun while etcd was gone
-		err           error         // of that, or of an error that is none of an outage
+		first         time.Duration // duration of the write that began during the outage
+		err           error         // error of that write, or an error that the outage does not explain
 	}
 	outcomes := make(chan outcome)
 	gone, stop := make(chan struct{}), make(chan struct{})
 	for way, endpoint := range ways {
 		client, other := etcdtest.Client(t, endpoint), etcdtest.Client(t, endpoint)
-		for _, c := range []*clientv3.Client{client, other} { // both have a connection before etcd goes
+		for _, c := range []*clientv3.Client{client, other} { // both connect before etcd stops
 			if _, err := c.Get(t.Context(), way); err != nil {
 				t.Fatal(way, err)
 			}
@@ -133,7 +133,7 @@ func TestOutage(t *testing.T) {
 		if version < int64(o.done) || version > int64(o.done+o.unknown) || o.done == 0 {
 			t.Errorf("%s: of %d writes %d were done and of %d it is not known, and etcd has %d", o.way, o.done+o.unknown, o.done, o.unknown, version)
 		}
-		if o.unknown > 2 { // the one that was under way when etcd stopped, and one that met an etcd that is starting
+		if o.unknown > 2 { // one in progress when etcd stopped, and one at a starting etcd
 			t.Errorf("%s: of %d writes it is not known whether they were done; only one can have been under way", o.way, o.unknown)
 		}
 		t.Logf("%s: %d writes done, %d unknown, %d executed; the first waited for %v", o.way, o.done, o.unknown, version, o.first)
@@ -143,7 +143,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// slowKeys is a key-value service whose writes continue for longer than it waits for them.
+// slowKeys is a key-value service whose writes take longer than it waits for them.
 type slowKeys struct {
 	forwarded
 	writes atomic.Int32
@@ -155,9 +155,9 @@ func (s *slowKeys) Put(context.Context, *pb.PutRequest) (*pb.PutResponse, error)
 	return nil, status.Error(s.code, "the service's own patience is at its end")
 }
 
-// etcd's client takes DeadlineExceeded and Canceled, when its own time is not over, for errors of
-// its own connection and sends a write again. A gateway that has stopped waiting must not say
-// these: the first write may be executed yet.
+// TestImpatience: etcd's client attributes DeadlineExceeded and Canceled, while its own context is
+// not done, to its connection and resends a write. A gateway that has stopped waiting must not
+// return these errors, because etcd may still execute the first write.
 func TestImpatience(t *testing.T) {
 	for _, code := range []codes.Code{codes.DeadlineExceeded, codes.Canceled} {
 		u, err := Dial(UpstreamConfig{Endpoints: []string{testport.Free(t)}})
@@ -178,7 +178,7 @@ func TestImpatience(t *testing.T) {
 	}
 }
 
-// What waits for etcd does not hold up a gateway's end.
+// TestShutdownWithoutEtcd: requests that wait for etcd do not delay a gateway's end.
 func TestShutdownWithoutEtcd(t *testing.T) {
 	for way, served := range ways {
 		g := beginWay(t, served, testport.Free(t))

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/relay"
 )
 
-// The methods of the key-value service that are passed on, or served without a server of gRPC's.
+// Methods of the key-value service that are passed on, or served without a gRPC server.
 const (
 	rangeMethod  = "/etcdserverpb.KV/Range"
 	putMethod    = "/etcdserverpb.KV/Put"
@@ -20,29 +20,29 @@ const (
 	txnMethod    = "/etcdserverpb.KV/Txn"
 )
 
-// passer is a key-value service that says which requests need not be understood, and what etcd is
-// to be asked for them. See guarded.Server's.
+// passer is a key-value service that knows which requests need not be understood, and what to send
+// to etcd for them. See guarded.Server.
 type passer interface {
 	Pass(method string, request []byte) *guarded.Passage
 }
 
-// prompt is a key-value service that answers some reads without waiting for anything. See
-// guarded.Server's.
+// prompt is a key-value service that answers some reads without waiting. See guarded.Server.
 type prompt interface {
 	RangeNow(r *pb.RangeRequest) (*pb.RangeResponse, bool)
 }
 
-// passing is the relay's router: which requests bypass this process's own server and go to etcd.
+// passing is the relay's router. It decides which requests bypass this process's gRPC server and go
+// to etcd.
 type passing struct {
 	g       *Gateway
-	passer  passer      // nil: none is passed on
+	passer  passer      // nil: no request is passed on
 	prompt  prompt      // nil: no read is answered without waiting
-	keys    pb.KVServer // serves what is not passed on; nil: etcd serves keys, and all is
+	keys    pb.KVServer // serves the remaining requests; nil: etcd serves keys, and all are passed on
 	methods map[string]bool
-	ends    map[string]func(codes.Code, time.Duration) // what counts the end of a request, by its kind
+	ends    map[string]func(codes.Code, time.Duration) // counts the end of a request, by its kind
 }
 
-// newPassing makes it for a gateway whose keys a service serves; nil: etcd does.
+// newPassing makes the router of a gateway whose keys server serves; nil: etcd does.
 func newPassing(g *Gateway, server pb.KVServer) (*passing, error) {
 	p := &passing{g: g, methods: map[string]bool{}, ends: map[string]func(codes.Code, time.Duration){}}
 	for _, kind := range []string{kindGet, kindRange, kindPut, kindDelete, kindDeleteRange, kindTxn} {
@@ -52,7 +52,7 @@ func newPassing(g *Gateway, server pb.KVServer) (*passing, error) {
 		}
 	}
 	p.keys = g.keys
-	if len(g.names) == 0 { // else every name is changed
+	if len(g.names) == 0 { // otherwise every name is changed
 		p.passer, _ = server.(passer)
 		p.prompt, _ = server.(prompt)
 	}
@@ -67,7 +67,7 @@ func (p *passing) May(method string) bool { return p.methods[method] }
 
 // Plan implements relay.Router.
 func (p *passing) Plan(method string, metadata func(string) string, message []byte) *relay.Plan {
-	if p.g.stopping.Err() != nil || metadata(readsource.Header) != "" { // it wants to know who has answered
+	if p.g.stopping.Err() != nil || metadata(readsource.Header) != "" { // the client wants to know who has answered
 		return nil
 	}
 	if p.keys == nil {
@@ -93,7 +93,7 @@ func (p *passing) Plan(method string, metadata func(string) string, message []by
 	return plan
 }
 
-// aim sends a request to its member, and has its answer's size remembered.
+// aim chooses the member for a request, and records the size of its answer.
 func (p *passing) aim(plan *relay.Plan, at aim) {
 	if at.name != 0 {
 		see := plan.See
@@ -110,8 +110,8 @@ func (p *passing) aim(plan *relay.Plan, at aim) {
 	}
 }
 
-// first prefers a member for a request, if it is connected, and counts whether it went there; "" is
-// any.
+// first prefers a connected member for a request, and counts whether the request went there; ""
+// means any.
 func first(plan *relay.Plan, member string, count func(member string)) {
 	plan.First = member
 	plan.Sent = func(there bool) {
@@ -123,7 +123,7 @@ func first(plan *relay.Plan, member string, count func(member string)) {
 	}
 }
 
-// readAtLeader sends a read to the leader, while that has few of them.
+// readAtLeader sends a read to the leader, if the leader has few reads in progress.
 func (p *passing) readAtLeader(plan *relay.Plan) {
 	u, done := p.g.upstream, plan.Done
 	leader := u.beginRead()
@@ -148,8 +148,8 @@ func (p *passing) toLeader(plan *relay.Plan) {
 	}
 }
 
-// serve has the key-value service answer a request, past this process's gRPC server; nil: it cannot
-// be read, and that server says so.
+// serve makes the key-value service answer a request, bypassing this process's gRPC server. nil
+// means that the request is malformed, which that server reports.
 func (p *passing) serve(method string, message []byte) *relay.Plan {
 	switch method {
 	case rangeMethod:
@@ -169,7 +169,7 @@ func (p *passing) serve(method string, message []byte) *relay.Plan {
 	return nil
 }
 
-// now answers a read of a placed key, if that takes no waiting.
+// now answers a read of a placed key if that requires no waiting.
 func (p *passing) now(r *pb.RangeRequest) (relay.Message, bool) {
 	answer, ok := p.prompt.RangeNow(r)
 	if !ok {
@@ -196,11 +196,11 @@ func serves[Q interface{ Unmarshal(b []byte) error }, A relay.Message](g *Gatewa
 	}}
 }
 
-// see takes note of the revision of an answer.
+// see records the revision of an answer.
 func (p *passing) see(head []byte, _ int) { p.g.newest.Saw(revisionOf(head)) }
 
-// count counts the keys of a request that is passed on, and says about which kind it is, and which
-// member it is for.
+// count counts the keys of a passed-on request. It returns the request's kind, and the member it
+// should go to.
 func (p *passing) count(at *guarded.Passage) (kind string, towards aim) {
 	switch {
 	case at.Range != nil:

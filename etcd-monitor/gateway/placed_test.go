@@ -32,16 +32,16 @@ import (
 	"github.com/netcraq/netcraq/test/histories"
 )
 
-// ownPrefix is what all keys of the project's own begin with, the controllers' and the gateways'.
+// ownPrefix is the prefix of all of the project's own keys, the controllers' and the gateways'.
 const ownPrefix = "/netcraq/"
 
-// world is gateways before one etcd, whose keys are placed and removed at random all the while.
+// world is a set of gateways to one etcd, whose keys are continuously placed and removed at random.
 type world struct {
 	t       testing.TB
 	cluster *etcdtest.Cluster
 	slots   *etcdtest.Slots
 	metrics *hotkeys.Metrics
-	absent  []string // placed, too, and not removed
+	absent  []string // placed although they do not exist, and not removed
 }
 
 func newWorld(t *testing.T, absent ...string) *world {
@@ -63,7 +63,7 @@ func newWorld(t *testing.T, absent ...string) *world {
 	return w
 }
 
-// place places every key that etcd has, and some that it has not, and removes some of them again.
+// place places every key of etcd, and some missing ones, and removes some of them again.
 func (w *world) place(ctx context.Context, client *clientv3.Client) {
 	store := placement.Store{KV: client, Prefix: placement.DefaultPrefix}
 	entries := map[string]placement.Entry{}
@@ -102,19 +102,19 @@ func (w *world) place(ctx context.Context, client *clientv3.Client) {
 	}
 }
 
-// gateway starts one.
+// gateway starts a gateway.
 func (w *world) gateway() string {
 	w.t.Helper()
 	return w.gatewayBefore(w.cluster.Endpoints()...)
 }
 
-// gatewayBefore starts one to which etcd is at these endpoints.
+// gatewayBefore starts a gateway with these endpoints of etcd.
 func (w *world) gatewayBefore(endpoints ...string) string {
 	w.t.Helper()
 	return w.gatewayOf("", endpoints...)
 }
 
-// gatewayOf starts one of a namespace.
+// gatewayOf starts a gateway with a namespace.
 func (w *world) gatewayOf(namespace string, endpoints ...string) string {
 	w.t.Helper()
 	u, err := Dial(UpstreamConfig{Endpoints: endpoints})
@@ -137,7 +137,7 @@ func (w *world) gatewayOf(namespace string, endpoints ...string) string {
 	}
 	sessions, runtime, newest := guardedshell.NewLeases(client, placement.DefaultPrefix, 0, nil),
 		guardedshell.NewGoroutines(), new(Newest)
-	w.t.Cleanup(func() { // after the gateway's own end
+	w.t.Cleanup(func() { // after the gateway has ended
 		runtime.Close()
 		sessions.Close()
 		follower.Close()
@@ -152,7 +152,7 @@ func (w *world) gatewayOf(namespace string, endpoints ...string) string {
 		Reserved: reserved.With(ownPrefix), AsSelf: client, Namespace: namespace}).Endpoint
 }
 
-// etcd's own tools do not notice that keys come into the network and leave it.
+// TestPlaced: etcd's own tools do not notice that keys are placed and removed.
 func TestPlaced(t *testing.T) {
 	t.Parallel()
 	for name, path := range etcdctls(t) {
@@ -184,14 +184,14 @@ func TestPlaced(t *testing.T) {
 	})
 }
 
-// counts has counters increased through two gateways by transactions, and read through both: none
-// is lost, and who reads after an increase sees it.
+// counts increases counters by transactions through two gateways, and reads through both. No
+// increase is lost, and a read after an increase sees it.
 func counts(t *testing.T, w *world) {
 	t.Helper()
 	const each, keys = 150, 3
 	clients := []*clientv3.Client{etcdtest.Client(t, w.gateway()), etcdtest.Client(t, w.gateway())}
 	var mu sync.Mutex
-	done := make([]int, keys) // increases that were acknowledged
+	done := make([]int, keys) // acknowledged increases
 	var wg sync.WaitGroup
 	for i, c := range clients {
 		other := clients[1-i]
@@ -252,7 +252,7 @@ func counts(t *testing.T, w *world) {
 	}
 }
 
-// exposed is what Prometheus is shown.
+// exposed is Prometheus' text form of the metrics.
 func exposed(t *testing.T, m *hotkeys.Metrics) string {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -262,8 +262,8 @@ func exposed(t *testing.T, m *hotkeys.Metrics) string {
 	return page.Body.String()
 }
 
-// What passes is counted: requests by kind, errors, the keys that are read, and how long etcd took,
-// whether the key-value service is passed on or served.
+// TestMetrics: requests are counted by kind, errors, read keys, and etcd's time, whether the
+// key-value service is passed on or served.
 func TestMetrics(t *testing.T) {
 	for way, served := range ways {
 		t.Run(way, func(t *testing.T) {
@@ -291,9 +291,9 @@ func TestMetrics(t *testing.T) {
 				clientv3.OpDelete("k")}, nil)).Commit()
 			client.Delete(t.Context(), "k")
 			client.Delete(t.Context(), "k", clientv3.WithPrefix())
-			client.Put(t.Context(), "", "v") // without a key
+			client.Put(t.Context(), "", "v") // an empty key
 			client.Grant(t.Context(), 60)
-			// The relay counts an answer when it has passed it on: the client may be faster.
+			// The relay counts an answer after it has passed it on, so the client may be faster.
 			want := []string{
 				`etcd_monitor_requests_total{kind="get"} 4`, `etcd_monitor_requests_total{kind="range"} 1`, `etcd_monitor_requests_total{kind="put"} 2`, `etcd_monitor_requests_total{kind="txn"} 1`,
 				`etcd_monitor_requests_total{kind="delete"} 1`, `etcd_monitor_requests_total{kind="delete_range"} 1`, `etcd_monitor_requests_total{kind="LeaseGrant"} 1`,
@@ -313,8 +313,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestHistories: clients of two gateways, by TCP, as the command serves them, while keys are placed
-// and removed: what they see is linearizable in keys, values, versions and revisions.
+// TestHistories: clients of two gateways, over TCP as the command serves them, see linearizable
+// keys, values, versions and revisions while keys are placed and removed.
 func TestHistories(t *testing.T) {
 	w := newWorld(t)
 	etcd := etcdtest.Client(t, w.cluster.Endpoints()...)
@@ -351,7 +351,7 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// hits is how many reads the network has answered.
+// hits is the number of reads that the network has answered.
 func (w *world) hits() (n int) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(w.metrics)

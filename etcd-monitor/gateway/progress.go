@@ -18,15 +18,15 @@ import (
 	"github.com/netcraq/netcraq/internal/etcdversion"
 )
 
-// etcd's answer to a request for a stream's progress says how far the watches on it are, but only
-// if the member orders its answers ([etcdversion.OrdersProgress]). With any other member the
-// gateway does not ask by itself, and concludes nothing from the answers to clients.
+// etcd's answer to a progress request says how far the stream's watches are, but only if the member
+// sends its answers in order ([etcdversion.OrdersProgress]). For any other member the gateway makes
+// no such requests itself, and concludes nothing from the answers to clients' requests.
 
 const (
-	versionWait   = time.Second            // how long the gateway waits for a member's answer
-	versionPause  = 10 * time.Second       // until it asks again for a version that nobody has told
-	reachInterval = 500 * time.Millisecond // how often it asks an etcd that does not answer
-	reachWarning  = time.Second            // after how long it warns of that
+	versionWait   = time.Second            // timeout for a member's answer
+	versionPause  = 10 * time.Second       // pause after a failed query for a version
+	reachInterval = 500 * time.Millisecond // interval of queries to an etcd that does not answer
+	reachWarning  = time.Second            // time after which it warns of that
 )
 
 // memberVersions knows the versions of etcd's members.
@@ -40,7 +40,7 @@ type memberVersions struct {
 	warned map[string]bool          // by endpoint and version
 }
 
-// memberVersion is what a member's process said at a time, or that nobody said it then.
+// memberVersion is the result of a query for a member's version, or that it failed.
 type memberVersion struct {
 	orders bool
 	asked  time.Time
@@ -52,8 +52,8 @@ func newMemberVersions(u *Upstream, log *slog.Logger) *memberVersions {
 		warned: map[string]bool{}}
 }
 
-// orders says whether the process that has been etcd's member since a time orders its answers. It
-// asks with ctx's metadata, because etcd may want to know who asks.
+// orders reports whether the process that has been etcd's member since a time sends its answers in
+// order. It queries with ctx's metadata, because etcd may require a user.
 func (v *memberVersions) orders(ctx context.Context, member uint64, since time.Time) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -71,8 +71,8 @@ func (v *memberVersions) orders(ctx context.Context, member uint64, since time.T
 	return k.orders
 }
 
-// judge says whether members of this version order their answers, and warns once of one that does
-// not. The caller has locked mu.
+// judge reports whether members of a version send their answers in order, and warns once of one
+// that does not. The caller holds mu.
 func (v *memberVersions) judge(endpoint, version string) bool {
 	if etcdversion.OrdersProgress(version) {
 		return true
@@ -86,8 +86,8 @@ func (v *memberVersions) judge(endpoint, version string) bool {
 	return false
 }
 
-// Reach waits until etcd answers or the gateway ends. It warns of an etcd that does not answer, and
-// then of members that are too old.
+// Reach waits until etcd answers or the gateway ends. It warns if etcd does not answer, and then of
+// members that are too old.
 func (g *Gateway) Reach() {
 	began, warned := time.Now(), false
 	for {
@@ -121,8 +121,8 @@ func (g *Gateway) Reach() {
 	}
 }
 
-// Answers asks etcd for its status once, without waiting for a connection that cannot be made. It
-// returns an error if no member answers; a refusal is an answer.
+// Answers queries etcd's status once, without waiting for a connection that cannot be made. It
+// returns an error if no member answers; a refusal counts as an answer.
 func (u *Upstream) Answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, versionWait)
 	defer cancel()
@@ -136,15 +136,15 @@ func (u *Upstream) Answers(ctx context.Context) error {
 	return nil
 }
 
-// status asks a member for its status, with ctx's metadata.
+// status queries a member's status, with ctx's metadata.
 func (u *Upstream) status(ctx context.Context, endpoint string) (*pb.StatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, versionWait)
 	defer cancel()
 	return pb.NewMaintenanceClient(u.Conn()).Status(toMember(ctx, endpoint), &pb.StatusRequest{})
 }
 
-// ordersProgress says whether etcd's answers on the client's own stream come in order. It may ask
-// etcd, and is to be called without locks.
+// ordersProgress reports whether etcd's answers on the client's own stream come in order. It may
+// query etcd, so the caller must not hold locks.
 func (s *watchStream) ordersProgress() bool {
 	if s.ordered.Load() {
 		return true

@@ -16,9 +16,9 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// TestEarlyProgress: an etcd that announces progress before the events that came before it loses no
-// watcher's event. The gateway does not ask such an etcd by itself, and does not believe what it
-// answers to clients. Watches are shared after their first event all the same.
+// TestEarlyProgress: with an etcd that may announce progress before earlier events, no watcher
+// loses an event. The gateway does not query such an etcd itself, and ignores its answers to
+// clients. Watches are shared after their first event nevertheless.
 func TestEarlyProgress(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"3.4.23", "3.5.7", "of its own"} {
@@ -33,16 +33,16 @@ func TestEarlyProgress(t *testing.T) {
 			early.Revision.Store(mustPut(t, direct, "other"))
 			now := watchMany(t, g.Endpoint, 2, 1, 1, "k")
 			past := etcdtest.Client(t, g.Endpoint)
-			like := metadata.AppendToOutgoingContext(t.Context(), "stream", "0") // as watchMany's
+			like := metadata.AppendToOutgoingContext(t.Context(), "stream", "0") // the metadata of watchMany's first stream
 			seen := past.Watch(like, "k", clientv3.WithRev(first), clientv3.WithCreatedNotify())
 			<-seen
-			if err := past.RequestProgress(like); err != nil { // etcd's own answer is too early
+			if err := past.RequestProgress(like); err != nil { // etcd's own answer comes too early
 				t.Fatal(err)
 			}
 			if r := <-seen; !r.IsProgressNotify() {
 				t.Fatalf("etcd's answer to a client's question: %+v", r)
 			}
-			time.Sleep(5 * nudgeFirst) // in which the gateway would ask
+			time.Sleep(5 * nudgeFirst) // enough time for the gateway to query progress
 			if n := early.Requests.Load(); n != 1 {
 				t.Errorf("etcd was asked for progress %d times; the client asked once", n)
 			}
@@ -78,8 +78,8 @@ func mustPut(t testing.TB, c *clientv3.Client, key string) (revision int64) {
 	return r.Header.Revision
 }
 
-// TestInstalledEtcd: before the etcd that is on PATH, which packages.txt installs and may be old,
-// watches from now on and from the past are shared and see each event.
+// TestInstalledEtcd: with the etcd on PATH, which packages.txt installs and which may be old,
+// watches from now on and from the past are shared and get each event.
 func TestInstalledEtcd(t *testing.T) {
 	t.Parallel()
 	path, err := exec.LookPath("etcd")
@@ -98,7 +98,7 @@ func TestInstalledEtcd(t *testing.T) {
 	mustPut(t, direct, "other")
 	var log syncbuffer.Buffer
 	g := begin(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, client)
-	go g.Reach() // which warns of an old one
+	go g.Reach() // warns of an old version
 	all := watchMany(t, g.Endpoint, 3, 1, 2, "k", clientv3.WithRev(first))
 	last := mustPut(t, direct, "k")
 	for i, ch := range all {

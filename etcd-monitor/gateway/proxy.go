@@ -18,11 +18,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The transparent proxy. There are libraries of this kind; those that can be had as Go modules are
-// from 2018 and made for a codec interface that gRPC has left behind.
+// The transparent proxy. The existing Go modules for this are from 2018, and use a codec interface
+// that gRPC has replaced.
 
-// methods are etcd's, as /SERVICE/METHOD, with whether they stream. Others are passed on too, as
-// streams, which single requests are a case of.
+// methods are etcd's methods, as /SERVICE/METHOD, and whether they stream. Other methods are passed
+// on as streams, which include single requests.
 var methods = func() map[string]bool {
 	s := grpc.NewServer()
 	pb.RegisterKVServer(s, nil)
@@ -42,7 +42,7 @@ var methods = func() map[string]bool {
 	return out
 }()
 
-// pass is the handler of all methods that are not served here.
+// pass handles all methods that this process does not serve.
 func (g *Gateway) pass(_ any, down grpc.ServerStream) (err error) {
 	method, _ := grpc.MethodFromServerStream(down)
 	streams, known := methods[method]
@@ -66,7 +66,7 @@ func (g *Gateway) pass(_ any, down grpc.ServerStream) (err error) {
 	return g.passStream(method, down)
 }
 
-// passOne passes a single request.
+// passOne passes on a single request.
 func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 	kind := path.Base(method)
 	defer func() { g.metrics.Request(kind, status.Code(err).String()) }()
@@ -122,14 +122,14 @@ func (g *Gateway) passOne(method string, down grpc.ServerStream) (err error) {
 	return down.SendMsg(&answer)
 }
 
-// stream begins a call of one of etcd's methods in which both ends send messages.
+// stream starts a call of one of etcd's bidirectional streaming methods.
 func (g *Gateway) stream(ctx context.Context, method string) (grpc.ClientStream, error) {
 	return g.upstream.Conn().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method,
 		grpc.ForceCodecV2(g.codec))
 }
 
-// passStream passes messages both ways until etcd ends the stream, the client does, or the gateway
-// is stopped.
+// passStream passes on messages in both directions until etcd or the client ends the stream, or the
+// gateway is stopped.
 func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(outgoing(down.Context()))
 	defer cancel()
@@ -139,8 +139,8 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 		return g.unlessStopped(err)
 	}
 	go func() {
-		// The client's messages. This ends with the handler at the latest, because the stream does
-		// then. Errors of sending to etcd are reported by receiving from it.
+		// Passes on the client's messages. It ends at the latest when the handler's stream does.
+		// Receiving reports the errors of sending to etcd.
 		for {
 			var request frame
 			err := down.RecvMsg(&request)
@@ -157,7 +157,7 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 			}
 		}
 	}()
-	// A watch has its header long before its first answer, and clients wait for it.
+	// A watch gets its header long before its first answer, and clients wait for the header.
 	header, err := up.Header()
 	if err == nil && header != nil {
 		if err := down.SendHeader(own(header)); err != nil {
@@ -182,7 +182,7 @@ func (g *Gateway) passStream(method string, down grpc.ServerStream) error {
 	}
 }
 
-// The streams that show keys.
+// The streaming methods that show keys.
 const (
 	watchMethod    = "/etcdserverpb.Watch/Watch"
 	snapshotMethod = "/etcdserverpb.Maintenance/Snapshot"
@@ -190,8 +190,8 @@ const (
 
 const authEnableMethod = "/etcdserverpb.Auth/AuthEnable"
 
-// whileServing is the context of a request: what waits for a connection to etcd when the gateway is
-// stopped waits no longer. What was sent may have its answer.
+// whileServing returns a request's context, which ends when the gateway is stopped while the
+// request waits for a connection to etcd. A request that was sent may still get its answer.
 func (g *Gateway) whileServing(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(g.stopping, func() {
@@ -205,8 +205,8 @@ func (g *Gateway) whileServing(ctx context.Context) (context.Context, context.Ca
 	}
 }
 
-// unlessStopped is the error that a request or a stream ends with: a server that stops says so as
-// etcd does, and clients go elsewhere.
+// unlessStopped returns the error for a request or a stream. A stopping server returns etcd's error
+// for that, so that clients use another one.
 func (g *Gateway) unlessStopped(err error) error {
 	if g.stopping.Err() != nil && (status.Code(err) == codes.Canceled || errors.Is(err, context.Canceled)) {
 		return rpctypes.ErrGRPCStopped
@@ -214,7 +214,7 @@ func (g *Gateway) unlessStopped(err error) error {
 	return err
 }
 
-// own is metadata that came from etcd, without what belongs to its connection.
+// own removes the connection's own entries from metadata that came from etcd.
 func own(md metadata.MD) metadata.MD {
 	for k := range md {
 		if hopByHop(k) {

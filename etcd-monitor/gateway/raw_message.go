@@ -8,10 +8,10 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// frame is a message as its bytes.
+// frame is a message's bytes.
 type frame struct{ bytes []byte }
 
-// pieces is a message as its bytes, in several pieces, which others may be sent at the same time.
+// pieces is a message's bytes in several pieces, which other streams may send at the same time.
 type pieces [][]byte
 
 func (p pieces) len() (n int) {
@@ -21,7 +21,7 @@ func (p pieces) len() (n int) {
 	return n
 }
 
-// body is where the last piece is, which is most of a message that many are sent.
+// body is the address of the last piece, which is most of a message that goes to many streams.
 func (p pieces) body() *byte {
 	if len(p) == 0 || len(p[len(p)-1]) == 0 {
 		return nil
@@ -29,8 +29,8 @@ func (p pieces) body() *byte {
 	return &p[len(p)-1][0]
 }
 
-// codec leaves frames as they are, and treats all other messages as gRPC's own codec for protocol
-// buffers does. It bears that one's name, because the name goes over the wire.
+// codec leaves frames unchanged, and treats all other messages as gRPC's own codec for protocol
+// buffers. It has the same name as that codec, because the name is sent over the wire.
 type codec struct{ proto encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
@@ -62,7 +62,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 // Unmarshal implements [encoding.CodecV2].
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if f, ok := v.(*frame); ok {
-		f.bytes = data.Materialize() // gRPC uses its buffers again
+		f.bytes = data.Materialize() // a copy, because gRPC reuses its buffers
 		return nil
 	}
 	if err := c.proto.Unmarshal(data, v); err != nil {

@@ -8,47 +8,47 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// These rules choose the member of etcd that a linearizable read is sent to. Whichever member
-// answers first asks the leader how far the store is. If the answer is small, that takes longer
-// than the answer itself, so the read goes directly to the leader. A large answer costs each
-// member the same, so such reads go to the members in turn. The size of an answer is not known in
-// advance, so the gateway goes by the size of the last one.
+// These rules choose the member of etcd for a linearizable read. The answering member first asks
+// the leader for its commit index. For a small answer that takes longer than the answer itself, so
+// the read goes directly to the leader. A large answer costs every member the same, so such reads
+// go to the members in turn. The size of an answer is not known in advance, so the gateway uses the
+// size of the last one.
 
-// target is which member a request is for.
+// target is the kind of member that a request should go to.
 type target int
 
 const (
 	inTurn target = iota
-	aWrite        // what changes something, for the member that leads
-	aRead         // a read with a small answer, for that one
+	aWrite        // changes something: to the leader
+	aRead         // a read with a small answer: to the leader
 )
 
-// aim is which member a request is for, and what is to be remembered of its answer.
+// aim is a request's target, and how to remember its answer's size.
 type aim struct {
 	to target
-	// of a linearizable read: by which name its answer's size is remembered (0: of another
-	// request), and whether it is of one key
+	// for a linearizable read: the hash under which its answer's size is remembered (0: another
+	// request), and whether it reads one key
 	name uint64
 	one  bool
 }
 
 const (
-	smallAnswer     = 4 << 10 // bytes of a message
-	rememberedSizes = 4096    // reads, each by one place that others may take
+	smallAnswer     = 4 << 10 // message size in bytes
+	rememberedSizes = 4096    // number of remembered reads; a read shares its place with others
 )
 
-// answerSizes remembers reads whose last answer was not of the size that such reads mostly have:
-// large of one key, or small of several. It is safe for concurrent use.
+// answerSizes remembers reads whose last answer had an unusual size: large for one key, or small
+// for several. It is safe for concurrent use.
 type answerSizes struct {
 	seed      maphash.Seed
-	surprises [rememberedSizes]atomic.Uint64 // names; 0: none
+	surprises [rememberedSizes]atomic.Uint64 // hashes; 0: none
 }
 
 func newAnswerSizes() *answerSizes { return &answerSizes{seed: maphash.MakeSeed()} }
 
-// aim says which member a read is for.
+// aim returns the aim of a read.
 func (a *answerSizes) aim(r *pb.RangeRequest) aim {
-	if r.Serializable || len(r.Key) == 0 { // no member asks another, or etcd refuses it
+	if r.Serializable || len(r.Key) == 0 { // it needs no other member, or etcd refuses it
 		return aim{}
 	}
 	at := aim{name: a.name(r), one: len(r.RangeEnd) == 0}
@@ -58,7 +58,7 @@ func (a *answerSizes) aim(r *pb.RangeRequest) aim {
 	return at
 }
 
-// name is a read's, except for the revisions that it asks for.
+// name is a hash of a read, without its revisions.
 func (a *answerSizes) name(r *pb.RangeRequest) uint64 {
 	var h maphash.Hash
 	h.SetSeed(a.seed)
@@ -74,7 +74,7 @@ func (a *answerSizes) name(r *pb.RangeRequest) uint64 {
 	h.Write(b[:])
 	h.Write(r.Key)
 	h.Write(r.RangeEnd)
-	return h.Sum64() | 1 // which is never 0
+	return h.Sum64() | 1 // never 0
 }
 
 // answered records the size of the answer to a read, in bytes.

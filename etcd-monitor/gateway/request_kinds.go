@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Kinds of requests of the key-value service that metrics tell apart. Other methods have their own
+// Kinds of requests of the key-value service in metrics. Other methods appear under their own
 // names.
 const (
 	kindGet         = "get" // a Range of one key
@@ -19,14 +19,14 @@ const (
 	kindCompact     = "compact"
 )
 
-// look counts the keys of a request that is passed on as bytes, and says about which kind it is,
-// and which member it is for.
+// look counts the keys of a request that is passed on as bytes. It returns the request's kind and
+// aim.
 func (g *Gateway) look(method string, request []byte) (kind string, at aim) {
 	switch method {
 	case "/etcdserverpb.KV/Range":
 		var r pb.RangeRequest
 		if r.Unmarshal(request) != nil {
-			return kindRange, aim{} // etcd will say what is wrong with it
+			return kindRange, aim{} // etcd will report the error
 		}
 		kind := g.lookRange(&r)
 		if kind == kindGet {
@@ -34,7 +34,7 @@ func (g *Gateway) look(method string, request []byte) (kind string, at aim) {
 		}
 		return kind, g.upstream.sizes.aim(&r)
 	case "/etcdserverpb.KV/Put":
-		key, _ := field(request, keyField, protowire.BytesType) // and not the value, which may be large
+		key, _ := field(request, keyField, protowire.BytesType) // without the value, which may be large
 		g.countWrite(key)
 		return kindPut, aim{to: aWrite}
 	case "/etcdserverpb.KV/DeleteRange":
@@ -57,7 +57,7 @@ func (g *Gateway) look(method string, request []byte) (kind string, at aim) {
 	return path.Base(method), aim{}
 }
 
-// aimOfTxn is which member a transaction is for.
+// aimOfTxn is the aim of a transaction.
 func aimOfTxn(r *pb.TxnRequest) aim {
 	if changes(r) {
 		return aim{to: aWrite}
@@ -65,8 +65,8 @@ func aimOfTxn(r *pb.TxnRequest) aim {
 	return aim{}
 }
 
-// changes says whether a transaction may change something, in whichever branch: etcd's members
-// answer those that only read like ranges, each for itself.
+// changes reports whether any branch of a transaction may change something. Each of etcd's members
+// answers read-only transactions itself, like ranges.
 func changes(r *pb.TxnRequest) bool {
 	for _, branch := range [][]*pb.RequestOp{r.Success, r.Failure} {
 		for _, op := range branch {
@@ -79,8 +79,8 @@ func changes(r *pb.TxnRequest) bool {
 	return false
 }
 
-// lookRange counts a read of a key, if it is one that a slot in the network could answer: of one
-// key, and of what it is now.
+// lookRange counts a read if a slot in the network could answer it: a read of one key's current
+// value.
 func (g *Gateway) lookRange(r *pb.RangeRequest) string {
 	if len(r.RangeEnd) > 0 || len(r.Key) == 0 {
 		return kindRange
@@ -100,8 +100,8 @@ func (g *Gateway) lookDelete(r *pb.DeleteRangeRequest) string {
 	return kindDelete
 }
 
-// lookTxn counts the keys that a transaction may write, in whichever branch. What it reads is not
-// counted: the network answers no transactions.
+// lookTxn counts the keys that any branch of a transaction may write. It does not count reads,
+// because the network answers no transactions.
 func (g *Gateway) lookTxn(r *pb.TxnRequest) {
 	for _, branch := range [][]*pb.RequestOp{r.Success, r.Failure} {
 		for _, op := range branch {
@@ -117,8 +117,8 @@ func (g *Gateway) lookTxn(r *pb.TxnRequest) {
 	}
 }
 
-// countRead and countWrite count the reads and writes of a key that is not reserved: what is
-// refused heats nothing.
+// countRead and countWrite count a read or write of a key, unless the key is reserved, because such
+// requests are refused.
 
 func (g *Gateway) countRead(key []byte) {
 	if !g.reserved.Has(string(key)) {

@@ -8,10 +8,11 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/guardedshell"
 )
 
-// Newest is the newest revision of etcd's store that was seen in an answer.
+// Newest is the newest revision of etcd's store seen in an answer.
 type Newest = guardedshell.Newest
 
-// ofEtcd says whether a method belongs to a service whose answers begin with etcd's ResponseHeader.
+// ofEtcd reports whether a method belongs to a service whose answers begin with etcd's
+// ResponseHeader.
 func ofEtcd(method string) bool {
 	return strings.HasPrefix(method, "/etcdserverpb.") || strings.HasPrefix(method, "/v3lockpb.") || strings.HasPrefix(method, "/v3electionpb.")
 }
@@ -24,16 +25,16 @@ const (
 	keyField      protowire.Number = 1 // of PutRequest: bytes
 )
 
-// revisionOf is the revision in the header of an answer, 0 if there is none. It reads no more of
-// the message than it must.
+// revisionOf is the revision in an answer's header, or 0 if there is none. It parses as little of
+// the message as possible.
 func revisionOf(message []byte) int64 {
 	header, _ := field(message, headerField, protowire.BytesType)
 	_, revision := field(header, revisionField, protowire.VarintType)
 	return int64(revision)
 }
 
-// field finds the first field of a number and type. A message that is not one has none: it is the
-// receiver's to complain.
+// field finds the first field with a number and a type. It finds none in a malformed message, which
+// the receiver must report.
 func field(message []byte, want protowire.Number, as protowire.Type) (content []byte, number uint64) {
 	for len(message) > 0 {
 		num, typ, n := protowire.ConsumeTag(message)

@@ -19,8 +19,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// etcd's lock and election services work in both ways, and with passwords: where the gateway serves
-// them, it asks for its clients in their names.
+// TestServices: etcd's lock and election services work whether they are passed on or served, and
+// with authentication: the gateway acts under its clients' users.
 func TestServices(t *testing.T) {
 	for way, served := range ways {
 		t.Run(way, func(t *testing.T) {
@@ -54,7 +54,8 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// lockAndElect uses the services; with last it shuts the gateway down under an observer.
+// lockAndElect uses the services. With last set it shuts the gateway down while a client observes
+// an election.
 func lockAndElect(t *testing.T, client *clientv3.Client, g *Gateway, last bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -93,7 +94,7 @@ func lockAndElect(t *testing.T, client *clientv3.Client, g *Gateway, last bool) 
 		t.Helper()
 		for seen := ""; seen != want; {
 			r, err := observer.Recv()
-			// etcd's, whose own watch has ended: one that began as authentication was enabled does
+			// etcd's own end: enabling authentication ends the watch of an earlier observer
 			if errors.Is(err, io.EOF) && ctx.Err() == nil {
 				observer = observe()
 				continue
@@ -125,7 +126,7 @@ func lockAndElect(t *testing.T, client *clientv3.Client, g *Gateway, last bool) 
 	}
 }
 
-// A request to enable etcd's authentication is passed on by who is to know about it, as a single
+// TestAuthEnable: a request to enable etcd's authentication goes through AuthEnable, both as a gRPC
 // request and as JSON, and its answer is etcd's.
 func TestAuthEnable(t *testing.T) {
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})

@@ -18,30 +18,30 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// envRelay=no has the gateways of these tests not relay, as --relay=false.
+// envRelay=no disables the relay in the gateways of these tests, as --relay=false does.
 const envRelay = "NETCRAQ_RELAY"
 
-// started is a gateway that serves, and where.
+// started is a running gateway and its address.
 type started struct {
 	*Gateway
 	Endpoint string
 }
 
-// begin starts a gateway before endpoints, in plain text, until the test ends.
+// begin starts a gateway to endpoints, in plain text, until the test ends.
 func begin(t testing.TB, cfg Config, endpoints ...string) started {
 	t.Helper()
 	return beginAt(t, cfg, UpstreamConfig{Endpoints: endpoints}, "http", transport.TLSInfo{})
 }
 
-// beginAt starts a gateway with a scheme and certificates towards its clients. It relays, as the
-// command does.
+// beginAt starts a gateway with a scheme and certificates for its clients. It uses the relay, as
+// the command does.
 func beginAt(t testing.TB, cfg Config, up UpstreamConfig, scheme string, certs transport.TLSInfo) started {
 	t.Helper()
 	cfg.Relay = os.Getenv(envRelay) != "no"
 	return beginAs(t, cfg, up, scheme, certs)
 }
 
-// beginAs starts a gateway that relays if its configuration says so.
+// beginAs starts a gateway that uses the relay if its configuration says so.
 func beginAs(t testing.TB, cfg Config, up UpstreamConfig, scheme string, certs transport.TLSInfo) started {
 	t.Helper()
 	if cfg.Upstream == nil {

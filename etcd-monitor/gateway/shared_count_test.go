@@ -23,7 +23,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// metricOf is a metric of an etcd, summed over its labels. All etcds of a process have the same
+// metricOf is the sum of a metric of an etcd over its labels. All etcds of a process share their
 // metrics.
 func metricOf(t testing.TB, endpoint, name string) int {
 	t.Helper()
@@ -44,13 +44,14 @@ func metricOf(t testing.TB, endpoint, name string) int {
 
 const watchersMetric = "etcd_debugging_mvcc_watcher_total"
 
-// eventually waits until something is so.
+// eventually waits until a condition holds.
 func eventually(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	poll.Until(t, 20*time.Second, what, so)
 }
 
-// watchMany opens watches of one key on streams of several clients, and gives what each sees.
+// watchMany opens watches of one key on streams of several clients, and returns their event
+// channels.
 func watchMany(t testing.TB, endpoint string, clients, streams, each int, key string,
 	opts ...clientv3.OpOption) []clientv3.WatchChan {
 	t.Helper()
@@ -58,7 +59,7 @@ func watchMany(t testing.TB, endpoint string, clients, streams, each int, key st
 	for range clients {
 		c := etcdtest.Client(t, endpoint)
 		for i := range streams {
-			ctx := metadata.AppendToOutgoingContext(t.Context(), "stream", strconv.Itoa(i)) // a stream of its own
+			ctx := metadata.AppendToOutgoingContext(t.Context(), "stream", strconv.Itoa(i)) // a separate stream
 			for range each {
 				all = append(all, c.Watch(ctx, key, append([]clientv3.OpOption{clientv3.WithCreatedNotify()},
 					opts...)...))
@@ -73,8 +74,9 @@ func watchMany(t testing.TB, endpoint string, clients, streams, each int, key st
 	return all
 }
 
-// Many watches of one key are a few at etcd, whether they begin now, after what their clients have
-// read, or in the past; each sees each event once, and when they end none is left.
+// TestWatchesAtEtcd: many watches of one key are a few at etcd, whether they start now, after the
+// revision that their clients have read, or in the past. Each gets each event once, and after their
+// end none is left.
 func TestWatchesAtEtcd(t *testing.T) {
 	c := etcdtest.New(t, 1, etcdtest.Options{})
 	direct := etcdtest.Client(t, c.Endpoints()...)
@@ -89,7 +91,7 @@ func TestWatchesAtEtcd(t *testing.T) {
 	}
 	for _, at := range []struct {
 		name   string
-		start  func(last int64) int64 // of the watches: last is when the key was put, and another one was after that
+		start  func(last int64) int64 // start revision, given the key's last one
 		events int
 	}{
 		{"now", func(int64) int64 { return 0 }, 2},
@@ -133,9 +135,9 @@ func TestWatchesAtEtcd(t *testing.T) {
 	}
 }
 
-// etcd does not say how far watches are while one of them is behind. What it has left unanswered
-// before a watch was made holds up sharing by a moment for each question, and not by twice as long
-// for each.
+// TestUnansweredQuestions: etcd does not report progress while one of a stream's watches is behind.
+// Progress requests without an answer from before a watch was made delay sharing by a constant time
+// for each request, not by a doubling one.
 func TestUnansweredQuestions(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -148,7 +150,7 @@ func TestUnansweredQuestions(t *testing.T) {
 	for _, group := range g.hub.groups {
 		for w := range group.alone {
 			w.stream.mu.Lock()
-			w.stream.sent += 10 // which with nudges twice as late each time are 42 s
+			w.stream.sent += 10 // with doubling pauses they would take 42 s
 			w.stream.mu.Unlock()
 		}
 	}
@@ -161,7 +163,7 @@ func TestUnansweredQuestions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, of := range []*clientv3.Client{one, etcdtest.Client(t, g.Endpoint)} {
-		of.Watch(t.Context(), "k", clientv3.WithRev(first.Header.Revision+1)) // of which nothing is known but by asking
+		of.Watch(t.Context(), "k", clientv3.WithRev(first.Header.Revision+1)) // its progress is unknown
 	}
 	eventually(t, "the two watches of k are one", func() bool {
 		etcd, clients := g.hub.count()
@@ -169,8 +171,9 @@ func TestUnansweredQuestions(t *testing.T) {
 	})
 }
 
-// What etcd refuses to one client it refuses to it though another one has the same watch; and a
-// watch that begins before what was compacted ends so, though another one has all since.
+// TestSharedWatchesRefused: if etcd refuses a client's watch, the client does not get it because
+// another client has an equal one. A watch that starts before a compacted revision is cancelled,
+// even if another client has all events since.
 func TestSharedWatchesRefused(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -235,7 +238,8 @@ func TestSharedWatchesRefused(t *testing.T) {
 			t.Errorf("%q: %v, want %v", user, r.Err(), want)
 		}
 	}
-	// One who may read no more gets no watch, though those of a time before continue, as at etcd.
+	// A client that has lost the permission to read gets no new watch, while its older ones
+	// continue, as at etcd.
 	token := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{g.Endpoint}, Username: "reader", Password: "p"})
 	before := []clientv3.WatchChan{token.Watch(t.Context(), "k", clientv3.WithCreatedNotify()),
 		token.Watch(t.Context(), "k", clientv3.WithCreatedNotify())}
@@ -260,8 +264,9 @@ func TestSharedWatchesRefused(t *testing.T) {
 
 func second[A any](_ A, err error) error { return err }
 
-// A client that asks for an etcd with a leader shares no watch with those that do not, and hears
-// that there is none; a stream that ends at etcd ends for all that share it.
+// TestSharedWatchesEnd: a client that requires an etcd with a leader does not share watches with
+// clients that do not, and learns that there is none. When a stream at etcd ends, the streams of
+// all clients that share it end.
 func TestSharedWatchesEnd(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})
@@ -305,8 +310,8 @@ func TestSharedWatchesEnd(t *testing.T) {
 	eventually(t, "no watch is left", func() bool { etcd, clients := g.hub.count(); return etcd == 0 && clients == 0 })
 }
 
-// A client that does not read holds up nobody, and is not kept in memory: the gateway holds a
-// bounded part of what it has not read.
+// TestSlowWatch: a client that does not read delays no other, and the gateway keeps only a bounded
+// number of its unread bytes.
 func TestSlowWatch(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -358,7 +363,7 @@ func TestSlowWatch(t *testing.T) {
 		if !prev {
 			continue
 		}
-		for { // etcd could not be relied upon to begin in the past with former values
+		for { // etcd does not reliably start in the past with previous values
 			if _, err := slow.Recv(); err != nil {
 				if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "too slowly") {
 					t.Error(err)
@@ -369,7 +374,8 @@ func TestSlowWatch(t *testing.T) {
 	}
 }
 
-// A shared watch of a range with reserved keys shows them to nobody, and continues after them.
+// TestSharedWatchesReserved: a shared watch of a range with reserved keys shows them to no client,
+// and continues after them.
 func TestSharedWatchesReserved(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{})
@@ -400,7 +406,7 @@ func TestSharedWatchesReserved(t *testing.T) {
 			t.Errorf("watch %d saw %q", i, seen)
 		}
 	}
-	// One of reserved keys alone is refused to each.
+	// A watch of only reserved keys is refused to each client.
 	for range 2 {
 		if r := <-etcdtest.Client(t, g.Endpoint).Watch(t.Context(), "/netcraq/gateway/x"); r.Err() == nil {
 			t.Errorf("a watch of a reserved key: %+v", r)

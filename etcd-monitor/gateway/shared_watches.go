@@ -13,48 +13,48 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// sharedAtMost is how many watches one stream to etcd has.
+// sharedAtMost is the maximum number of watches on one stream to etcd.
 const sharedAtMost = 1000
 
-// sharedPause is how long no common watch is made after etcd has refused one.
+// sharedPause is the time without a common watch after etcd has refused one.
 const sharedPause = time.Minute
 
-// watchHub has the watches of all clients, by their keys and options. Locks are taken in this
-// order: the hub's, a group's, that of the streams, a stream's.
+// watchHub has the watches of all clients, by their keys and options. Lock order: the hub's, a
+// group's, streamsMu, a stream's.
 type watchHub struct {
 	g         *Gateway
-	waiting   int           // bytes of answers that may wait for a client
-	slowPause time.Duration // how long a watch that was too slow to be shared stays alone
+	waiting   int           // maximum bytes of answers that wait for a client
+	slowPause time.Duration // time for which a watch that was too slow to be shared is not shared
 
-	slow     atomic.Int64 // how often one was
+	slow     atomic.Int64 // number of such watches
 	versions *memberVersions
 
 	mu     sync.Mutex
 	groups map[string]*watchGroup
 
 	streamsMu sync.Mutex
-	streams   map[string]*sharedStream // the one that takes new watches, by identity
+	streams   map[string]*sharedStream // the stream for new watches, by identity
 }
 
-// watchGroup is all watches of the same.
+// watchGroup is a set of equal watches.
 type watchGroup struct {
 	key string
 
 	mu        sync.Mutex
-	alone     map[*watch]bool // those on their clients' own streams
-	shared    map[*watch]bool // those that are answered from
-	common    *commonWatch    // nil: there is none
+	alone     map[*watch]bool // on their clients' own streams
+	shared    map[*watch]bool // answered from common
+	common    *commonWatch    // nil: none
 	notBefore time.Time
 }
 
-// commonWatch is a watch that is passed on to many.
+// commonWatch is a watch at etcd that is passed on to many clients.
 type commonWatch struct {
 	group  *watchGroup
 	stream *sharedStream
 	id     int64
-	made   bool  // etcd has answered that it is made
-	pos    int64 // all events up to this revision were passed on, or were before it was made
-	within bool  // an answer has been passed on in part
+	made   bool  // etcd has created it
+	pos    int64 // all events up to this revision were passed on, or came before its creation
+	within bool  // only a part of an answer in fragments was passed on
 }
 
 // sharedStream is a stream to etcd with common watches.
@@ -66,7 +66,7 @@ type sharedStream struct {
 
 	mu      sync.Mutex
 	watches map[int64]*commonWatch
-	made    int64 // how many watches it has had
+	made    int64 // number of watches it has had
 	asked   []*commonWatch
 	asks    []*question
 	dead    bool
@@ -77,8 +77,8 @@ func newWatchHub(g *Gateway) *watchHub {
 		streams: map[string]*sharedStream{}, versions: newMemberVersions(g.upstream, g.log)}
 }
 
-// join puts a watch to those like it. Whatever a client may ask for makes a difference, but where
-// it begins and how it calls it.
+// join adds a watch to the group of equal ones. All options of the request must be equal, except
+// for the start revision and the watch id.
 func (h *watchHub) join(w *watch) {
 	q := *w.request
 	q.WatchId, q.StartRevision = 0, 0
@@ -100,7 +100,7 @@ func (h *watchHub) join(w *watch) {
 	group.alone[w] = true
 }
 
-// leave takes a watch away. The last one of a group takes the common watch with it.
+// leave removes a watch. The last one of a group also ends the common watch.
 func (h *watchHub) leave(w *watch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -118,8 +118,8 @@ func (h *watchHub) leave(w *watch) {
 	}
 }
 
-// ends notes that the client has asked for the end of a watch. It returns the watch's id on the
-// client's own stream, if etcd has to end it; otherwise it has ended.
+// ends records that the client has cancelled a watch. It returns the watch's id on the client's own
+// stream if etcd must cancel it; otherwise the watch has ended.
 func (h *watchHub) ends(w *watch) int64 {
 	w.group.mu.Lock()
 	own := w.own
@@ -131,7 +131,7 @@ func (h *watchHub) ends(w *watch) int64 {
 	return own
 }
 
-// streamOf is the stream on which a watch is shared, nil if it is alone.
+// streamOf is the stream of the common watch that serves a watch; nil: it is not shared.
 func (h *watchHub) streamOf(w *watch) *sharedStream {
 	w.group.mu.Lock()
 	defer w.group.mu.Unlock()
@@ -141,8 +141,8 @@ func (h *watchHub) streamOf(w *watch) *sharedStream {
 	return nil
 }
 
-// holds begins to pass on an answer to a client's own watch, if it is still its own. passed is its
-// end.
+// holds marks the beginning of passing on an answer to a client's own watch, if the watch is still
+// on its own stream. passed marks the end.
 func (h *watchHub) holds(w *watch, own int64) bool {
 	w.group.mu.Lock()
 	defer w.group.mu.Unlock()
@@ -153,8 +153,8 @@ func (h *watchHub) holds(w *watch, own int64) bool {
 	return true
 }
 
-// begun notes that etcd has made a watch, at a revision. From there on, or from its start if that
-// is not in the past, all events come.
+// begun records that etcd has created a watch, at a revision. From there on, or from its start if
+// that is later, all events come.
 func (h *watchHub) begun(w *watch, revision int64) {
 	group := w.group
 	group.mu.Lock()
@@ -164,13 +164,13 @@ func (h *watchHub) begun(w *watch, revision int64) {
 		w.pos, w.known = revision, true
 	case start == revision+1:
 		w.pos, w.known = revision, true
-	default: // it may be compacted, or may be far in the future: its first answer says so
+	default: // the start may be compacted, or far in the future: the first answer will show it
 		w.pos = start - 1
 	}
 	h.share(w)
 }
 
-// passed notes etcd's answer to a client's own watch, which was passed on.
+// passed records etcd's answer to a client's own watch after it was passed on.
 func (h *watchHub) passed(w *watch, a watchAnswer) {
 	group := w.group
 	group.mu.Lock()
@@ -195,7 +195,7 @@ func (h *watchHub) passed(w *watch, a watchAnswer) {
 	h.share(w)
 }
 
-// count is how many watches there are at etcd, and how many clients have.
+// count returns the number of watches at etcd, and of clients' watches.
 func (h *watchHub) count() (etcd, clients int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -211,8 +211,8 @@ func (h *watchHub) count() (etcd, clients int) {
 	return etcd, clients
 }
 
-// holdsAs notes that etcd has made a client's own watch, or has made it again after it was shared,
-// and says whether the client still wants it.
+// holdsAs records that etcd has created a client's own watch, for the first time or after it was
+// shared. It reports whether the client still wants the watch.
 func (h *watchHub) holdsAs(w *watch, own int64) bool {
 	w.group.mu.Lock()
 	defer w.group.mu.Unlock()
@@ -222,7 +222,7 @@ func (h *watchHub) holdsAs(w *watch, own int64) bool {
 	return !w.ending
 }
 
-// wants says whether a watch could be shared if it were known how far it is.
+// wants reports whether a watch could be shared if its progress were known.
 func (h *watchHub) wants(w *watch) bool {
 	group := w.group
 	group.mu.Lock()
@@ -233,8 +233,8 @@ func (h *watchHub) wants(w *watch) bool {
 	return !w.known || group.common != nil && group.common.made
 }
 
-// share has a watch answered from the common one if it has come as far, and makes a common one
-// where there are two that are known. The caller has locked the group.
+// share moves a watch to the common one if it has progressed as far. Otherwise it makes a common
+// watch if there are two watches with known progress. The caller holds the group's lock.
 func (h *watchHub) share(w *watch) {
 	group := w.group
 	if !group.alone[w] || w.own == 0 || w.ending || len(group.alone)+len(group.shared) < 2 || w.tooSlow() {
@@ -252,8 +252,8 @@ func (h *watchHub) share(w *watch) {
 	}
 }
 
-// make makes a common watch for those of a group that are known, or has it found out how far the
-// others are. The caller has locked the group.
+// make makes a common watch if two of a group have known progress. Otherwise it queries the
+// progress of the rest. The caller holds the group's lock.
 func (h *watchHub) make(group *watchGroup) {
 	if time.Now().Before(group.notBefore) {
 		return
@@ -269,14 +269,14 @@ func (h *watchHub) make(group *watchGroup) {
 		h.add(&commonWatch{group: group}, one.stream, one.request)
 		return
 	}
-	for w := range group.alone { // a watch that was the only one when it was made has not asked
+	for w := range group.alone { // a watch that was the only one at its creation has not queried its progress
 		if !w.known && !w.ending {
 			w.stream.nudge()
 		}
 	}
 }
 
-// add asks etcd for a common watch. The caller has locked the group.
+// add creates a common watch at etcd. The caller holds the group's lock.
 func (h *watchHub) add(c *commonWatch, like *watchStream, request *pb.WatchCreateRequest) {
 	h.streamsMu.Lock()
 	defer h.streamsMu.Unlock()
@@ -288,7 +288,7 @@ func (h *watchHub) add(c *commonWatch, like *watchStream, request *pb.WatchCreat
 	c.group.common = c
 }
 
-// open begins a stream to etcd for common watches. The caller has locked streamsMu.
+// open opens a stream to etcd for common watches. The caller holds streamsMu.
 func (h *watchHub) open(identity string, md metadata.MD) *sharedStream {
 	ctx, stop := context.WithCancel(metadata.NewOutgoingContext(h.g.stopping, md))
 	st := &sharedStream{hub: h, identity: identity, stop: stop, etcd: newMailbox(mailboxBytes),
@@ -301,8 +301,8 @@ func (h *watchHub) open(identity string, md metadata.MD) *sharedStream {
 	return st
 }
 
-// move has a watch answered from the common one from now on, if nothing is under way that does not
-// let it. The caller has locked the group.
+// move makes the common watch answer a watch, unless an answer or a progress request is in
+// progress. The caller holds the group's lock.
 func (w *watch) move() bool {
 	s := w.stream
 	s.mu.Lock()
@@ -318,12 +318,12 @@ func (w *watch) move() bool {
 	return true
 }
 
-// tooSlow says whether a watch stays alone because it was too slow to be shared. The caller has
-// locked the group.
+// tooSlow reports whether a watch is not shared because it was too slow. The caller holds the
+// group's lock.
 func (w *watch) tooSlow() bool { return time.Now().Before(w.notBefore) }
 
-// back gives a watch that is too slow its own one back, which begins after a revision up to which
-// it has all. The caller has locked the group.
+// back gives a watch that is too slow its own watch at etcd again, from the revision after pos, up
+// to which the client has all events. The caller holds the group's lock.
 func (w *watch) back(pos int64) {
 	w.stream.hub.slow.Add(1)
 	delete(w.group.shared, w)
@@ -338,7 +338,7 @@ func (w *watch) back(pos int64) {
 	}
 }
 
-// run takes etcd's answers, until there are no more, and says why.
+// run processes etcd's answers until the stream ends, and returns the reason.
 func (st *sharedStream) run(ctx context.Context) error {
 	g := st.hub.g
 	up, err := g.stream(ctx, watchMethod)
@@ -355,7 +355,7 @@ func (st *sharedStream) run(ctx context.Context) error {
 	})
 }
 
-// fail ends the stream, and with it those of the clients that were answered from it.
+// fail ends the stream, and the streams of all clients that were answered from it.
 func (st *sharedStream) fail(why error) {
 	h := st.hub
 	h.streamsMu.Lock()
@@ -387,7 +387,7 @@ func (st *sharedStream) fail(why error) {
 	}
 }
 
-// add asks etcd for a watch, if there is room for it.
+// add creates a watch at etcd, if the stream has room for it.
 func (st *sharedStream) add(c *commonWatch, request *pb.WatchCreateRequest) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -410,7 +410,7 @@ func (st *sharedStream) tell(r *pb.WatchRequest) {
 	}
 }
 
-// drop ends a common watch. The last one that there may be on this stream ends the stream.
+// drop ends a common watch. The last one on a full stream ends the stream.
 func (st *sharedStream) drop(c *commonWatch) {
 	st.hub.streamsMu.Lock()
 	defer st.hub.streamsMu.Unlock()
@@ -430,7 +430,7 @@ func (st *sharedStream) drop(c *commonWatch) {
 	}
 }
 
-// ask asks etcd how far the watches on this stream are.
+// ask requests the progress of the watches on this stream.
 func (st *sharedStream) ask(q *question) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -472,7 +472,7 @@ func (st *sharedStream) answered(a watchAnswer) {
 	switch {
 	case a.created && a.canceled:
 		c.refused()
-	case a.created: // some older events may come; a client that is moved here has them
+	case a.created: // some older events may come; a client that is moved here has them already
 		c.made, c.pos = true, a.revision
 		c.gather()
 	case a.canceled:
@@ -482,27 +482,28 @@ func (st *sharedStream) answered(a watchAnswer) {
 	}
 }
 
-// gather takes all watches that have come as far. The caller has locked the group.
+// gather moves all watches that have progressed as far to this one. The caller holds the group's
+// lock.
 func (c *commonWatch) gather() {
 	for w := range c.group.alone {
 		c.stream.hub.share(w)
 	}
 }
 
-// end ends the watch, which stands for no other. The caller has locked the group.
+// end ends the common watch, which serves no client. The caller holds the group's lock.
 func (c *commonWatch) end() {
 	c.group.common = nil
 	c.stream.drop(c)
 }
 
-// refused notes that etcd does not make the watch. The caller has locked the group.
+// refused records that etcd has refused the watch. The caller holds the group's lock.
 func (c *commonWatch) refused() {
 	c.group.notBefore = time.Now().Add(sharedPause)
 	c.end()
 }
 
-// canceled notes that etcd has ended the watch, and so each of those that it stands for. The caller
-// has locked the group.
+// canceled records that etcd has cancelled the watch, and cancels all clients' watches that it
+// serves. The caller holds the group's lock.
 func (c *commonWatch) canceled(a watchAnswer) {
 	c.end()
 	for w := range c.group.shared {
@@ -516,9 +517,9 @@ func (c *commonWatch) canceled(a watchAnswer) {
 	}
 }
 
-// pass passes an answer on. The caller has locked the group.
+// pass passes an answer on to all clients. The caller holds the group's lock.
 func (c *commonWatch) pass(a watchAnswer) {
-	if a.last == 0 { // how far it is
+	if a.last == 0 { // a progress answer
 		for w := range c.group.shared {
 			if a.revision >= w.pos {
 				w.stream.out.put(a.as(w.id), false)
@@ -526,7 +527,7 @@ func (c *commonWatch) pass(a watchAnswer) {
 		}
 		return
 	}
-	if !c.within { // those that have all before this answer get it from here
+	if !c.within { // watches that have all events before this answer get it from here
 		c.gather()
 	}
 	for w := range c.group.shared {
@@ -548,8 +549,8 @@ func (c *commonWatch) pass(a watchAnswer) {
 				w.pos = a.last
 			}
 		case c.within || a.fragment || w.request.PrevKv:
-			// etcd may leave the former values out of the first events of a watch that begins in
-			// the past
+			// etcd may omit the previous values of the first events of a watch that starts in the
+			// past
 			w.stream.out.close(errSlow)
 		default:
 			w.back(max(w.pos, a.first-1))
@@ -557,7 +558,7 @@ func (c *commonWatch) pass(a watchAnswer) {
 	}
 	if len(c.group.shared) == 0 && len(c.group.alone) > 0 &&
 		slices.ContainsFunc(slices.Collect(maps.Keys(c.group.alone)), (*watch).tooSlow) {
-		c.end() // for nobody; the next shared watch is a new one
+		c.end() // it serves no client; the next shared watch is a new one
 		return
 	}
 	if c.within = a.fragment; !c.within {

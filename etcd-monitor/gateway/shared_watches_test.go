@@ -25,7 +25,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// dialRaw is a connection without anything of etcd's client.
+// dialRaw is a gRPC connection without etcd's client.
 func dialRaw(t testing.TB, endpoint string) *grpc.ClientConn {
 	t.Helper()
 	c, err := grpc.NewClient("passthrough:///"+strings.TrimPrefix(endpoint, "http://"),
@@ -38,23 +38,23 @@ func dialRaw(t testing.TB, endpoint string) *grpc.ClientConn {
 	return c
 }
 
-// checkedWatch is a watch with all that it was answered.
+// checkedWatch is a watch with all its answers.
 type checkedWatch struct {
 	request *pb.WatchCreateRequest
 	id      int64
-	made    int64 // the revision in the answer that it is made
+	made    int64 // revision in the answer to its creation
 	events  []*mvccpb.Event
-	part    []*mvccpb.Event // of an answer that has not come as a whole
-	over    bool            // cancelled by us
-	asked   bool            // it was there when the client asked how far all are
-	refused bool            // it is of reserved keys alone
+	part    []*mvccpb.Event // of an answer in fragments that is not complete
+	over    bool            // cancelled by the test
+	asked   bool            // it existed when the client requested progress
+	refused bool            // it is only for reserved keys
 }
 
-// ownWatched are the reserved keys among those that are watched.
+// ownWatched is the prefix of the reserved keys among the watched ones.
 const ownWatched = "w/own/"
 
-// watcher is a client with a stream of watches. It creates and ends watches at random, and reads at
-// times slowly.
+// watcher is a client with a stream of watches. It creates and cancels watches at random, and
+// sometimes reads slowly.
 type watcher struct {
 	t       *testing.T
 	name    string
@@ -65,13 +65,13 @@ type watcher struct {
 	asked   []*checkedWatch
 	watches map[int64]*checkedWatch
 	all     []*checkedWatch
-	told    int // how often it was told how far all are
-	passed  int // how often it was told how far one is, in place of what is left out
-	resumed int // how often its stream was ended because it read too slowly
+	told    int // number of progress answers for all watches
+	passed  int // number of progress answers for one watch, in place of hidden events
+	resumed int // number of streams that were ended because it read too slowly
 }
 
-// send is called with the lock held: what has been noted is sent in that order. Of a stream that
-// has ended the reader knows why.
+// send is called with the lock held, so that requests are sent in the order in which they are
+// recorded. Errors of an ended stream are the reader's to report.
 func (w *watcher) send(r *pb.WatchRequest) {
 	if err := w.stream.Send(r); err != nil && err != io.EOF && w.ctx.Err() == nil {
 		w.t.Errorf("%s: %v", w.name, err)
@@ -85,9 +85,8 @@ func (w *watcher) create(q *pb.WatchCreateRequest) {
 	w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: q}})
 }
 
-// resume continues after its stream was ended, as etcd's client does: what it has asked for and had
-// no answer to it asks for again, and for each watch a new one that begins after the last event it
-// has.
+// resume continues after a stream has ended, as etcd's client does. It repeats all requests without
+// an answer, and requests for each watch a new one that starts after its last event.
 func (w *watcher) resume() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,7 +141,7 @@ func (w *watcher) act(r *rand.Rand, keys int, last int64, simple bool) {
 		}
 		w.create(q)
 	case n < 7:
-		for id, c := range w.watches { // at random
+		for id, c := range w.watches { // one at random
 			c.over = true
 			w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{
 				CancelRequest: &pb.WatchCancelRequest{WatchId: id}}})
@@ -157,8 +156,8 @@ func (w *watcher) act(r *rand.Rand, keys int, last int64, simple bool) {
 	}
 }
 
-// read reads answers until the client ends, and continues where it is told that it was too slow.
-// want says what a watch ought to have been told up to a revision.
+// read reads answers until the client ends, and resumes after the error that it was too slow. want
+// returns the events that a watch must have received up to a revision.
 func (w *watcher) read(slow func() time.Duration, want func(*checkedWatch, int64) []*mvccpb.Event) {
 	for {
 		a, err := w.stream.Recv()
@@ -202,7 +201,7 @@ func (w *watcher) read(slow func() time.Duration, want func(*checkedWatch, int64
 		case a.WatchId == noWatch:
 			w.told++
 			for _, c := range w.watches {
-				// etcd may have said that before the watch was made
+				// etcd may have sent that before the watch was created
 				if !c.asked || c.over || a.Header.Revision <= c.made {
 					continue
 				}
@@ -225,7 +224,7 @@ func (w *watcher) read(slow func() time.Duration, want func(*checkedWatch, int64
 				break
 			}
 			switch {
-			case len(a.Events) > 0 || !a.Fragment && len(c.part) > 0: // the end of what has begun may have none
+			case len(a.Events) > 0 || !a.Fragment && len(c.part) > 0: // the last fragment may have no events
 			case !c.request.ProgressNotify || a.Fragment:
 				w.t.Errorf("%s: an answer without events: %v", w.name, a)
 			default:
@@ -250,8 +249,8 @@ func (w *watcher) read(slow func() time.Duration, want func(*checkedWatch, int64
 	}
 }
 
-// since is the events that a watch must have: a watch from now on may have those that came while it
-// was made.
+// since returns the events that a watch must have. A watch from now on may also have events from
+// the time of its creation.
 func since(events []*mvccpb.Event, made, start int64) []*mvccpb.Event {
 	if start > 0 {
 		return events
@@ -259,10 +258,11 @@ func since(events []*mvccpb.Event, made, start int64) []*mvccpb.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e *mvccpb.Event) bool { return e.Kv.ModRevision <= made })
 }
 
-// Watches that are shared see what etcd tells each alone: all events from their start on, once
-// each, in order, with what they asked for; also when they come and go, when they read slowly and
-// get their own watch back, when answers come in parts and start revisions are in the past or the
-// future. What they are told about how far they are holds. Reserved keys are in none.
+// TestSharedWatches: shared watches get what separate watches at etcd would: all events from their
+// start on, once each, in order, with the requested options. That holds when watches come and go,
+// when they read slowly and get their own watch again, and with answers in fragments and start
+// revisions in the past or the future. Their progress answers are true. They never contain reserved
+// keys.
 func TestSharedWatches(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 1, etcdtest.Options{Adjust: func(e *embed.Config) { e.MaxRequestBytes = 64 << 10 }})
@@ -272,7 +272,7 @@ func TestSharedWatches(t *testing.T) {
 	g.hub.waiting = 128 << 10
 	direct := etcdtest.Client(t, c.Endpoints()...)
 
-	// Everything, as etcd tells it.
+	// All events, from etcd itself.
 	var mu sync.Mutex
 	var log []*mvccpb.Event
 	var last int64
@@ -371,7 +371,7 @@ func TestSharedWatches(t *testing.T) {
 		key := func() string { return fmt.Sprintf("w/%d", r.IntN(keys)) }
 		var err error
 		switch n := r.IntN(40); {
-		case n == 0: // answers in parts
+		case n == 0: // answers in fragments
 			var ops []clientv3.Op
 			for k := range 14 {
 				ops = append(ops, clientv3.OpPut(fmt.Sprintf("w/%d", 100+k), strings.Repeat("x", 60_000)))
@@ -424,7 +424,7 @@ func TestSharedWatches(t *testing.T) {
 					wanted = wanted[:len(got)]
 				}
 				for i := range min(len(got), len(wanted)) {
-					// etcd leaves it out of what it sends when it has heard of the end
+					// etcd omits it in events that it sends after it has received the cancellation
 					if c.over && got[i].PrevKv == nil {
 						wanted[i] = &mvccpb.Event{Type: wanted[i].Type, Kv: wanted[i].Kv}
 					}
@@ -478,7 +478,8 @@ func TestSharedWatches(t *testing.T) {
 	}
 }
 
-// What this package says in etcd's words, without importing etcd's server, is what etcd says.
+// TestWordsOfEtcd: messages that this package copies from etcd, without importing etcd's server,
+// equal etcd's.
 func TestWordsOfEtcd(t *testing.T) {
 	if duplicateID != mvcc.ErrWatcherDuplicateID.Error() {
 		t.Errorf("%q; etcd says %q", duplicateID, mvcc.ErrWatcherDuplicateID)

@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testcerts"
 )
 
-// shows says which certificate a listener shows.
+// shows returns the serial number of a listener's certificate.
 func shows(t *testing.T, endpoint string, roots transport.TLSInfo) *big.Int {
 	t.Helper()
 	cfg, err := roots.ClientConfig()
@@ -45,8 +45,8 @@ func client(t *testing.T, endpoint string, certs transport.TLSInfo) *clientv3.Cl
 	return etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{endpoint}, TLS: cfg})
 }
 
-// Clients need certificates of the authority on the way to the gateway, and the gateway one on its
-// way to etcd. New files hold for new connections, on both ways.
+// TestMutualTLS: clients need certificates of the near authority for the gateway, and the gateway
+// needs one of the far authority for etcd. New files apply to new connections, on both sides.
 func TestMutualTLS(t *testing.T) {
 	near, far := testcerts.NewAuthority(t), testcerts.NewAuthority(t)
 	etcdCerts, _ := far.Issue("etcd", "")
@@ -72,7 +72,7 @@ func TestMutualTLS(t *testing.T) {
 		"no certificate":           client(t, g.Endpoint, transport.TLSInfo{TrustedCAFile: near.File}),
 		"plain text":               etcdtest.Client(t, strings.Replace(g.Endpoint, "https", "http", 1)),
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // etcd's client continues trying
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // etcd's client retries until then
 		r, err := c.Get(ctx, "k")
 		cancel()
 		if code := status.Code(err); code != codes.Unavailable && !errors.Is(err, context.DeadlineExceeded) {
@@ -87,7 +87,8 @@ func TestMutualTLS(t *testing.T) {
 	if got := shows(t, g.Endpoint, clientCerts); got.Cmp(second) != 0 {
 		t.Errorf("after the files were replaced: certificate %v, want %v", got, second)
 	}
-	// The authority too: with the stranger's in the file, his certificate is good.
+	// That includes the CA file: with the stranger's CA in it, the stranger's certificate is
+	// accepted.
 	strangers, err := os.ReadFile(strings.Replace(stranger.CertFile, "stranger.pem", "ca.pem", 1))
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +103,7 @@ func TestMutualTLS(t *testing.T) {
 	if _, err := client(t, g.Endpoint, stranger).Get(t.Context(), "k"); err != nil {
 		t.Errorf("after his authority was added: %v", err)
 	}
-	// The gateway shows etcd its new certificate when it connects again.
+	// The gateway shows etcd its new certificate when it reconnects.
 	far.Issue("gateway", "")
 	c.Stop(0)
 	c.Start(0)
@@ -111,7 +112,7 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// A certificate that comes onto the list of revoked ones is not accepted from then on.
+// TestRevoked: a certificate is refused as soon as it is in the revocation list.
 func TestRevoked(t *testing.T) {
 	a := testcerts.NewAuthority(t)
 	serverCerts, _ := a.Issue("server", "")
@@ -139,7 +140,7 @@ func TestRevoked(t *testing.T) {
 	}
 }
 
-// A gateway whose certificate has a common name does not lend that name to its clients.
+// TestCommonName: the common name of a gateway's certificate does not become its clients' user.
 func TestCommonName(t *testing.T) {
 	a := testcerts.NewAuthority(t)
 	etcdCerts, _ := a.Issue("etcd", "")
@@ -174,8 +175,8 @@ func TestCommonName(t *testing.T) {
 		}
 		g := beginAt(t, cfg, UpstreamConfig{}, "http", transport.TLSInfo{})
 		through := etcdtest.Client(t, g.Endpoint)
-		// gRPC connects when it first has something to do; the second request goes over a
-		// connection whose certificate was shown.
+		// gRPC connects on the first request; the second one uses a connection whose certificate is
+		// known.
 		for range 2 {
 			if r, err := through.Get(t.Context(), "k"); rpctypes.ErrorDesc(err) != rpctypes.ErrorDesc(
 				rpctypes.ErrGRPCUserEmpty) {
@@ -189,7 +190,7 @@ func TestCommonName(t *testing.T) {
 	}
 }
 
-// Names that etcd's endpoints have, and which of them need a certificate.
+// TestDial: valid forms of etcd's endpoints, and which of them need a certificate.
 func TestDial(t *testing.T) {
 	for _, cfg := range []UpstreamConfig{
 		{},

@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
-// unplacedWays are an etcd, its own proxy, and gateways: one that passes all on, and one with
-// placement on and nothing placed.
+// unplacedWays are an etcd, its own proxy, and two gateways: one that passes everything on, and one
+// that has placement on but no placed key.
 func unplacedWays(b testing.TB) (*etcdtest.Cluster, []struct{ name, endpoint string }) {
 	c := etcdtest.New(b, 1, etcdtest.Options{})
 	w := &world{t: b, cluster: c, slots: etcdtest.NewSlots(), metrics: hotkeys.NewMetrics(
@@ -27,8 +27,8 @@ func unplacedWays(b testing.TB) (*etcdtest.Cluster, []struct{ name, endpoint str
 	}
 }
 
-// BenchmarkUnplaced says what a gateway costs what is not placed: go test ./etcd-monitor/gateway
-// -bench Unplaced -run xxx
+// BenchmarkUnplaced measures a gateway's cost for keys that are not placed: go test
+// ./etcd-monitor/gateway -bench Unplaced -run xxx
 func BenchmarkUnplaced(b *testing.B) {
 	_, ways := unplacedWays(b)
 	for _, op := range []struct {
@@ -65,8 +65,8 @@ func BenchmarkUnplaced(b *testing.B) {
 	}
 }
 
-// BenchmarkWatches says what 10,000 watches of one key on 100 streams cost: how many they are at
-// etcd, and how long it takes until all have an event.
+// BenchmarkWatches measures 10,000 watches of one key on 100 streams: the number of watches at
+// etcd, and the time until all have an event.
 func BenchmarkWatches(b *testing.B) {
 	c, ways := unplacedWays(b)
 	direct := etcdtest.Client(b, c.Endpoints()...)

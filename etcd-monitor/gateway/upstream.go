@@ -25,60 +25,59 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// UpstreamConfig says how to reach etcd.
+// UpstreamConfig configures the connection to etcd.
 type UpstreamConfig struct {
-	// Endpoints are URLs or HOST:PORT, as for etcd's clients. Requests go to all of them in turn,
-	// skipping those that are unreachable; writes, and linearizable reads with small answers, go to
-	// the leader, if that is known.
+	// Endpoints are URLs or HOST:PORT, as for etcd's clients. Requests go to the reachable ones in
+	// turn. Writes, and linearizable reads with small answers, go to the leader if it is known.
 	Endpoints []string
-	// SyncInterval is how often etcd is asked for its members, whose client URLs replace the
+	// SyncInterval is the interval of querying etcd's members, whose client URLs replace the
 	// endpoints; 0: never.
 	SyncInterval time.Duration
 	// TLS is used if it is not empty, and for https endpoints. The certificate and its key are read
-	// again for every connection; the CA file is read once.
+	// for every connection; the CA file is read once.
 	TLS transport.TLSInfo
-	// KeepAliveTime is how long a connection is silent before it is probed, and KeepAliveTimeout
-	// how long to wait for the answer. 0: 10 s and 3 s. etcd accepts 5 s and more.
+	// KeepAliveTime is the silence after which a connection is probed, and KeepAliveTimeout the
+	// timeout for the answer. 0: 10 s and 3 s. etcd accepts 5 s and more.
 	KeepAliveTime, KeepAliveTimeout time.Duration
-	// InTurn makes writes go to the members in turn, as reads do, and not to the leader.
+	// InTurn makes writes go to the members in turn, as reads do, instead of to the leader.
 	InTurn bool
-	// ReadsInTurn makes all linearizable reads go to the members in turn, and those with small
-	// answers not to the leader. InTurn includes it.
+	// ReadsInTurn makes all linearizable reads go to the members in turn; otherwise those with
+	// small answers go to the leader. InTurn implies it.
 	ReadsInTurn bool
-	// User and Password are who asks which one leads, where etcd's authentication is enabled.
-	// Without them writes go to the members in turn there.
+	// User and Password are for the query of the leader if etcd's authentication is enabled.
+	// Without them, writes then go to the members in turn.
 	User, Password string
-	// Log gets the member that writes go to; nil: no log.
+	// Log reports the member that writes go to; nil: no log.
 	Log *slog.Logger
 }
 
-// Upstream is the connection to etcd that the gateway passes everything on to.
+// Upstream is the connection to etcd for everything that the gateway passes on.
 type Upstream struct {
 	client *clientv3.Client
-	config clientv3.Config // of clients for the gateway's own business
+	config clientv3.Config // for the gateway's own clients
 	http   *http.Transport
-	// named: the certificate that was shown to etcd last has a common name.
+	// named means that the last certificate shown to etcd has a common name.
 	named atomic.Bool
 
 	leader         *leaderFinder // nil: writes go to the members in turn
 	readsInTurn    atomic.Bool
-	reading        atomic.Int64 // reads that the one that leads has
+	reading        atomic.Int64 // reads in progress at the leader
 	sizes          *answerSizes
-	user, password string // the user that asks for it
+	user, password string // the user for querying the leader
 	token          atomic.Pointer[string]
 	stop           context.CancelFunc
 	work           sync.WaitGroup
 }
 
-// authWait is how long to wait for etcd, without a deadline, when a user's password is checked.
+// authWait is the timeout for checking a user's password at etcd, if ctx has no deadline.
 const authWait = 5 * time.Second
 
-// notTheName tells etcd not to take the common name of our certificate for the user (etcd:
+// notTheName tells etcd not to use the common name of our certificate as the user (etcd:
 // authStore.AuthInfoFromTLS).
 const notTheName = "grpcgateway-accept"
 
-// Dial prepares the connection. It does not wait for etcd: a gateway may start before etcd does,
-// and its clients wait until then.
+// Dial prepares the connection. It does not wait for etcd: a gateway may start before etcd, and its
+// clients then wait.
 func Dial(cfg UpstreamConfig) (*Upstream, error) {
 	if len(cfg.Endpoints) == 0 {
 		return nil, errors.New("gateway: no endpoints of etcd are given")
@@ -86,7 +85,7 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 	u := &Upstream{http: http.DefaultTransport.(*http.Transport).Clone(), user: cfg.User, password: cfg.Password,
 		sizes: newAnswerSizes()}
 	u.readsInTurn.Store(cfg.ReadsInTurn)
-	u.http.Proxy = nil // etcd's own client asks no HTTP proxy either
+	u.http.Proxy = nil // like etcd's own client, it uses no HTTP proxy
 	if cfg.KeepAliveTime == 0 {
 		cfg.KeepAliveTime, cfg.KeepAliveTimeout = 10*time.Second, 3*time.Second
 	}
@@ -97,7 +96,7 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 		DialKeepAliveTimeout: cfg.KeepAliveTimeout,
 		Logger:               zap.NewNop(),
 		DialOptions: []grpc.DialOption{
-			// gRPC's default waits two minutes between attempts when etcd was away for long.
+			// After a long outage, gRPC's default waits two minutes between attempts.
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond,
 				Multiplier: 1.6, Jitter: .2, MaxDelay: 2 * time.Second}, MinConnectTimeout: 5 * time.Second}),
 		},
@@ -115,8 +114,8 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 	}
 	u.config = c
 	c.DialOptions = append(slices.Clone(c.DialOptions),
-		// In place of the client's own interceptors, which retry (that is for our clients to
-		// decide) and overwrite metadata.
+		// Replaces the client's own interceptors, which retry (our clients decide on that) and
+		// overwrite metadata.
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 			invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			return invoke(ctx, method, req, reply, cc, opts...)
@@ -125,11 +124,11 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 			method string, stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			return stream(ctx, desc, cc, method, opts...)
 		}),
-		// A call waits for a connection, as long as its client does, as those of etcd's own client
-		// do: what was not sent cannot have been executed, so nothing is done twice.
+		// Like a call of etcd's own client, a call waits for a connection as long as its caller
+		// does. A call that was not sent cannot have been executed, so nothing is executed twice.
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(math.MaxInt32),
 			grpc.MaxCallSendMsgSize(math.MaxInt32)),
-		grpc.WithDisableServiceConfig(), grpc.WithDefaultServiceConfig(memberConfig), // and not the client's
+		grpc.WithDisableServiceConfig(), grpc.WithDefaultServiceConfig(memberConfig), // not the client's
 	)
 	var err error
 	if u.client, err = connect(c); err != nil {
@@ -152,8 +151,8 @@ func connect(c clientv3.Config) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// watchName keeps account of whether the certificate that etcd is shown has a common name. It may
-// be replaced while we run.
+// watchName tracks whether the certificate shown to etcd has a common name. The certificate's file
+// may be replaced at any time.
 func (u *Upstream) watchName(t *tls.Config) {
 	get := t.GetClientCertificate
 	if get == nil {
@@ -164,20 +163,20 @@ func (u *Upstream) watchName(t *tls.Config) {
 		if err != nil {
 			return cert, err
 		}
-		named := true // if it cannot be read, etcd decides
+		named := true // if the file is unreadable, let etcd decide
 		if leaf, err := x509.ParseCertificate(cert.Certificate[0]); err == nil {
 			named = leaf.Subject.CommonName != ""
 		}
 		if named {
-			u.named.Store(true) // older connections may still have the older certificate: it stays so
+			u.named.Store(true) // never reset, because older connections may still use an older certificate
 		}
 		return cert, nil
 	}
 }
 
-// disclaimer adds to each request that the name in our certificate is not the client's. gRPC asks
-// for it when it has a connection for the request, that is after the certificate was shown there: a
-// request that was waiting for the connection has it too.
+// disclaimer adds to each request that our certificate's name is not the client's. gRPC calls it
+// when it has a connection for the request, which is after the certificate was shown there. So it
+// also covers a request that waited for the connection.
 type disclaimer struct{ u *Upstream }
 
 // GetRequestMetadata implements [credentials.PerRPCCredentials].
@@ -191,14 +190,14 @@ func (d disclaimer) GetRequestMetadata(context.Context, ...string) (map[string]s
 // RequireTransportSecurity implements [credentials.PerRPCCredentials].
 func (disclaimer) RequireTransportSecurity() bool { return true }
 
-// Conn is the connection. Calls on it wait until etcd can be reached, and are passed as they are:
-// nothing that was sent is retried, and nothing added to their metadata but the disclaimer.
+// Conn is the connection. Calls on it wait until etcd is reachable, and are passed unchanged: no
+// retries, and no additional metadata except for the disclaimer.
 func (u *Upstream) Conn() *grpc.ClientConn { return u.client.ActiveConnection() }
 
-// endpoints are etcd's, as they are now.
+// endpoints are etcd's current endpoints.
 func (u *Upstream) endpoints() []string { return u.client.Endpoints() }
 
-// secured is the TLS configuration towards etcd; nil: none. As in etcd's client, the first endpoint
+// secured is the TLS configuration for etcd; nil: none. As in etcd's client, the first endpoint
 // decides.
 func (u *Upstream) secured() *tls.Config {
 	if u.config.TLS == nil || strings.HasPrefix(u.config.Endpoints[0], "http:") ||
@@ -208,7 +207,7 @@ func (u *Upstream) secured() *tls.Config {
 	return u.config.TLS
 }
 
-// added is the metadata that each request has on its way to etcd: see disclaimer.
+// added is the additional metadata of each request to etcd: see disclaimer.
 func (u *Upstream) added() []hpack.HeaderField {
 	if !u.named.Load() {
 		return nil
@@ -216,12 +215,12 @@ func (u *Upstream) added() []hpack.HeaderField {
 	return []hpack.HeaderField{{Name: notTheName, Value: "etcd-monitor"}}
 }
 
-// reachable says whether there is a connection to etcd now.
+// reachable reports whether there is a connection to etcd.
 func (u *Upstream) reachable() bool { return u.Conn().GetState() == connectivity.Ready }
 
-// NewClient makes an etcd client for the gateway's own business, with a connection of its own: with
-// a user's name or without one. The caller closes it. With a name it asks etcd whether the password
-// is right, if etcd's authentication is enabled, so etcd must answer within ctx's time.
+// NewClient makes an etcd client for the gateway's own requests, on a separate connection, with or
+// without a user. The caller closes it. With a user it checks the password at etcd, if etcd's
+// authentication is enabled, so etcd must answer before ctx ends.
 func (u *Upstream) NewClient(ctx context.Context, user, password string) (*clientv3.Client, error) {
 	c := u.config
 	c.Endpoints = u.client.Endpoints()
@@ -235,7 +234,7 @@ func (u *Upstream) NewClient(ctx context.Context, user, password string) (*clien
 	return connect(c)
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (u *Upstream) Close() error {
 	u.stop()
 	u.work.Wait()
@@ -246,8 +245,8 @@ func (u *Upstream) Close() error {
 	return nil
 }
 
-// outgoing is the context for calls to etcd on behalf of a request: with its deadline, its end, and
-// its metadata except for the connection's.
+// outgoing is the context for calls to etcd on behalf of a request. It has the request's deadline,
+// cancellation, and metadata except for the connection's own.
 func outgoing(ctx context.Context) context.Context {
 	in, _ := metadata.FromIncomingContext(ctx)
 	out := make(metadata.MD, len(in))
@@ -259,7 +258,7 @@ func outgoing(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, out)
 }
 
-// hopByHop says about which metadata each connection has its own (gRPC over HTTP2, "Requests").
+// hopByHop reports whether metadata belongs to a single connection (gRPC over HTTP2, "Requests").
 func hopByHop(key string) bool {
 	switch key {
 	case "content-type", "user-agent", "te", "connection":

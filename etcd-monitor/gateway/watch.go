@@ -17,30 +17,30 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Equal watches of many clients (the same keys, filters and so on, as the same user) are one at
-// etcd.
+// Equal watches of many clients (the same keys, filters and so on, by the same user) share one
+// watch at etcd.
 //
-// Each watch begins on a stream to etcd of its client's own: etcd says whether the client may watch
-// these keys, whether its start was compacted, and what has happened since. When it is known up to
-// which revision the watch has been answered, and there is another one like it, a common watch
-// (shared_watches.go) is made that begins no later; from the moment that both have come equally far
-// the client is answered from the common watch, and its own one is ended at etcd. A client that
-// does not read fast enough gets its own one back, from where it is: on its own stream etcd waits
-// for it, and the others do not. What ends a client's stream at etcd, or the common watch, ends the
-// client's stream, as it would without a gateway: clients begin again from where they are.
+// Each watch starts on its client's own stream to etcd, so etcd itself decides whether the client
+// may watch these keys and whether the start revision was compacted, and sends the events so far.
+// When the watch's progress is known and there is an equal watch, the gateway makes a common watch
+// (shared_watches.go) that starts no later. As soon as both have progressed equally far, the common
+// watch answers the client, and its own watch is cancelled at etcd. A client that does not read
+// fast enough gets its own watch again, from its current revision: on its own stream etcd waits for
+// it, and the other clients do not. When etcd ends a client's stream or the common watch, the
+// client's stream ends, as it would without a gateway: clients then resume from their revision.
 
-// Time before etcd is asked for the progress of a watch that is not shared and could be: at first,
-// and at most.
+// Delay before the gateway requests the progress of an unshared watch that could be shared: the
+// first one, and the maximum.
 const (
 	nudgeFirst = 100 * time.Millisecond
 	nudgeLast  = 10 * time.Second
 )
 
-// progressWait is how long to wait for etcd when a client asks for its watches' progress. etcd does
-// not answer while one of them is behind.
+// progressWait is the timeout for etcd's answer when a client requests its watches' progress. etcd
+// does not answer while one of them is behind.
 const progressWait = 2 * time.Second
 
-// errSlow ends a stream whose client cannot be given its own watch back.
+// errSlow ends a stream whose client cannot get its own watch again.
 var errSlow = status.Error(codes.Unavailable, "etcd-monitor: the client reads its watches too slowly; they can be resumed")
 
 // watchStream is a client's stream of watches.
@@ -49,79 +49,79 @@ type watchStream struct {
 	hub      *watchHub
 	metadata metadata.MD
 	identity string
-	out      *mailbox // to the client
-	etcd     *mailbox // to etcd, on the client's own stream
+	out      *mailbox // messages to the client
+	etcd     *mailbox // messages to etcd, on the client's own stream
 
 	mu      sync.Mutex
-	watches map[int64]*watch // by the client's ids
-	next    int64            // the id that a watch without one gets
+	watches map[int64]*watch // by the clients' ids
+	next    int64            // id for the next watch that requests none
 	own     map[int64]*watch // by their ids at etcd, on the client's own stream
 	lastOwn int64
-	asked   []*pendingWatch // what etcd has not answered yet
-	asks    []*question     // how far the watches are
-	sent    int             // how often etcd was asked that on the client's own stream,
-	heard   int             // and how often it has answered
-	sample  watchAnswer     // one of etcd's, that a watch is made; the first one came
+	asked   []*pendingWatch // requests without etcd's answer
+	asks    []*question     // open progress requests of the client
+	sent    int             // progress requests to etcd on the client's own stream,
+	heard   int             // and etcd's answers to them
+	sample  watchAnswer     // an answer of etcd to a created watch; the first one came
 	since   time.Time       // at this time
-	trailer metadata.MD     // with which etcd has ended the client's own stream
+	trailer metadata.MD     // trailer with which etcd has ended the client's own stream
 	nudging bool
 	ended   bool
 
 	ordered atomic.Bool // etcd's answers on the client's own stream come in order (progress.go)
 }
 
-// pendingWatch is a request for a watch that etcd has not answered yet.
+// pendingWatch is a request for a watch without etcd's answer.
 type pendingWatch struct {
 	watch *watch
-	id    int64 // at etcd
-	again bool  // the client has it already
+	id    int64 // its id at etcd
+	again bool  // the client knows the watch already
 }
 
-// watch is one of a client's watches. What is said to be the group's is guarded by its lock.
+// watch is a client's watch. Fields marked "group" are guarded by the group's lock.
 type watch struct {
 	stream  *watchStream
-	id      int64 // the client's
+	id      int64 // the client's id
 	request *pb.WatchCreateRequest
 	group   *watchGroup
-	refused bool // etcd gets a request that it refuses, because the client asks only for reserved keys
+	refused bool // etcd gets a request that it will refuse, because the client requests only reserved keys
 
-	own       int64 // the group's: its id at etcd on the client's own stream, 0 while it is shared
-	pos       int64 // the group's: all events up to this revision were answered, if
-	known     bool  // says so
-	busy      bool  // the group's: an answer of etcd's to the client's own watch is being passed on
-	begun     bool  // the client has had the beginning of an answer in fragments
-	ending    bool  // guarded by the group: the client has asked for its end, or it has ended
+	own       int64 // group: its id at etcd on the client's own stream, 0 while it is shared
+	pos       int64 // group: all events up to this revision were answered, if known
+	known     bool  // group: pos is valid
+	busy      bool  // group: an answer of etcd to the client's own watch is being passed on
+	begun     bool  // the client has received the first fragments of an answer
+	ending    bool  // group: the client has cancelled it, or it has ended
 	notBefore time.Time
-	made      madeAt // as etcd's answers are read on the client's own stream
+	made      madeAt // used only while etcd's answers on the client's own stream are read
 }
 
-// madeAt is the time when etcd made a watch, relative to etcd's progress answers on its stream.
-// After etcd has reported the watch as made, it may still send a progress answer from before that,
-// which says nothing about the watch. A later answer is recognized by its revision, or because more
-// answers have come than questions were open.
+// madeAt is the time when etcd created a watch, relative to etcd's progress answers on its stream.
+// After the answer to the creation, etcd may still send a progress answer from before it, which
+// says nothing about the watch. A later answer is recognized by its revision, or because more
+// answers have come than requests were open.
 type madeAt struct {
-	made     bool // otherwise etcd has not said that it is
+	made     bool // etcd has answered that it is created
 	revision int64
 	open     int
 }
 
-// counts says whether the next answer says something about the watch.
+// counts reports whether the next answer says something about the watch.
 func (m *madeAt) counts(answer watchAnswer) bool {
 	m.open--
 	return m.made && (m.open < 0 || answer.revision > m.revision)
 }
 
-// question is a client's request for the progress of its watches. The gateway asks etcd on all
-// streams that carry them, and answers with the lowest revision.
+// question is a client's request for the progress of its watches. The gateway requests it from etcd
+// on all streams that carry them, and answers with the lowest revision.
 type question struct {
 	stream *watchStream
 	until  time.Time
-	open   map[any]bool // the streams on which etcd has not answered
+	open   map[any]bool // streams without etcd's answer
 	answer watchAnswer
 	over   bool
 }
 
-// watches serves a client's watches.
+// watches serves a client's stream of watches.
 func (g *Gateway) watches(down grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(outgoing(down.Context()))
 	defer cancel()
@@ -135,13 +135,13 @@ func (g *Gateway) watches(down grpc.ServerStream) error {
 		etcd: newMailbox(mailboxBytes), watches: map[int64]*watch{}, own: map[int64]*watch{}}
 	defer s.end()
 	defer context.AfterFunc(ctx, func() { s.out.close(status.FromContextError(ctx.Err()).Err()) })()
-	go func() { // it ends with the handler at the latest, because the stream does then
+	go func() { // ends at the latest when the handler's stream does
 		if err := s.receive(down); err != nil {
 			cancel()
 		}
 	}()
-	go send(s.etcd, up) // its errors are reported by receiving
-	// A watch has its header long before its first answer, and clients wait for it.
+	go send(s.etcd, up) // receiving reports its errors
+	// A watch gets its header long before its first answer, and clients wait for the header.
 	header, err := up.Header()
 	if err == nil && header != nil {
 		if err := down.SendHeader(own(header)); err != nil {
@@ -177,7 +177,7 @@ func (g *Gateway) watches(down grpc.ServerStream) error {
 	}
 }
 
-// receiveAll processes each message of a stream until there are no more, and returns why.
+// receiveAll processes each message of a stream until the stream ends, and returns the reason.
 func receiveAll(from grpc.ClientStream, take func(frame) error) error {
 	for {
 		var f frame
@@ -190,7 +190,7 @@ func receiveAll(from grpc.ClientStream, take func(frame) error) error {
 	}
 }
 
-// send sends what is put into a mailbox, until it is closed.
+// send sends the messages of a mailbox until it is closed.
 func send(m *mailbox, to grpc.ClientStream) {
 	for {
 		messages, err := m.take()
@@ -208,8 +208,8 @@ func send(m *mailbox, to grpc.ClientStream) {
 	}
 }
 
-// receive takes the client's requests, until it has no more. Those that are not understood are
-// passed on.
+// receive processes the client's requests until the last one. It passes on requests that it does
+// not understand.
 func (s *watchStream) receive(down grpc.ServerStream) error {
 	for {
 		var f frame
@@ -242,7 +242,7 @@ func (s *watchStream) receive(down grpc.ServerStream) error {
 	}
 }
 
-// create asks etcd for a watch.
+// create creates a watch at etcd.
 func (s *watchStream) create(r *pb.WatchRequest, q *pb.WatchCreateRequest) error {
 	if q == nil {
 		return s.tell(r, true)
@@ -250,16 +250,16 @@ func (s *watchStream) create(r *pb.WatchRequest, q *pb.WatchCreateRequest) error
 	s.g.names.watchIn(q)
 	w := &watch{stream: s, id: q.WatchId, request: q, refused: s.g.refuses(q)}
 	s.mu.Lock()
-	s.forget() // an answer that is on its way would be taken for this watch's, too
+	s.forget() // a pending progress answer would be mistaken for one about this watch
 	s.mu.Unlock()
 	s.hub.join(w)
 	s.etcd.room()
 	return s.begin(w, q.StartRevision, false)
 }
 
-// begin asks etcd for a watch from a revision on, on the client's own stream.
+// begin creates a watch at etcd from a revision, on the client's own stream.
 func (s *watchStream) begin(w *watch, start int64, again bool) error {
-	s.mu.Lock() // until it is on its way: etcd's answers are matched by their order
+	s.mu.Lock() // until the request is queued: etcd's answers are matched by their order
 	defer s.mu.Unlock()
 	s.lastOwn++
 	id := s.lastOwn
@@ -275,7 +275,7 @@ func (s *watchStream) begin(w *watch, start int64, again bool) error {
 	return nil
 }
 
-// tell sends etcd a request.
+// tell sends a request to etcd.
 func (s *watchStream) tell(r *pb.WatchRequest, wait bool) error {
 	b, err := r.Marshal()
 	if err != nil {
@@ -289,7 +289,7 @@ func (s *watchStream) tell(r *pb.WatchRequest, wait bool) error {
 	return nil
 }
 
-// cancel ends a watch at the client's word.
+// cancel cancels a watch at the client's request.
 func (s *watchStream) cancel(r *pb.WatchRequest, q *pb.WatchCancelRequest) error {
 	if q == nil {
 		return s.tell(r, true)
@@ -297,8 +297,8 @@ func (s *watchStream) cancel(r *pb.WatchRequest, q *pb.WatchCancelRequest) error
 	s.mu.Lock()
 	w := s.watches[q.WatchId]
 	own := int64(0)
-	// one that etcd has not answered yet, which the client can know only by the id that it has
-	// given to it
+	// it may be a watch without etcd's answer, which the client can name only if it has chosen the
+	// id
 	if w == nil && q.WatchId != 0 {
 		for _, c := range s.asked {
 			if c.watch.id == q.WatchId && !c.again {
@@ -314,7 +314,7 @@ func (s *watchStream) cancel(r *pb.WatchRequest, q *pb.WatchCancelRequest) error
 	case own != 0:
 		return s.tell(cancelRequest(own), true)
 	case w == nil:
-		return nil // etcd says nothing to that
+		return nil // etcd does not answer that
 	}
 	s.mu.Lock()
 	answer, err := s.sample.cancelled(s.g.newest.Revision(), w.id)
@@ -324,11 +324,11 @@ func (s *watchStream) cancel(r *pb.WatchRequest, q *pb.WatchCancelRequest) error
 	return err
 }
 
-// progress asks etcd how far the client's watches are.
+// progress requests the progress of the client's watches from etcd.
 func (s *watchStream) progress() {
 	q := &question{stream: s, until: time.Now().Add(progressWait)}
 	s.mu.Lock()
-	s.questions() // from here on no watch changes its stream without the question being dropped
+	s.questions() // from here on, a watch that changes its stream drops the question
 	s.asks = append(s.asks, q)
 	ws := slices.Collect(maps.Values(s.watches))
 	s.mu.Unlock()
@@ -351,7 +351,7 @@ func (s *watchStream) progress() {
 	}
 }
 
-// ask asks etcd how far the watches on the client's own stream are. The caller has locked mu.
+// ask requests the progress of the watches on the client's own stream. The caller holds mu.
 func (s *watchStream) ask() {
 	s.sent++
 	s.tell(progressRequest, false)
@@ -365,8 +365,8 @@ func cancelRequest(id int64) *pb.WatchRequest {
 var progressRequest = &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{
 	ProgressRequest: &pb.WatchProgressRequest{}}}
 
-// forget drops the client's questions how far its watches are: etcd itself leaves them unanswered
-// where a watch is behind, and clients ask again. The caller has locked mu.
+// forget drops the client's open progress requests. etcd itself does not answer them while a watch
+// is behind, and clients repeat them. The caller holds mu.
 func (s *watchStream) forget() {
 	for _, a := range s.asks {
 		a.over = true
@@ -374,8 +374,8 @@ func (s *watchStream) forget() {
 	s.asks = nil
 }
 
-// questions drops those that have been answered or are too old, and says whether there are others.
-// The caller has locked mu.
+// questions drops answered and expired progress requests, and reports whether there are others. The
+// caller holds mu.
 func (s *watchStream) questions() bool {
 	s.asks = slices.DeleteFunc(s.asks, func(q *question) bool {
 		q.over = q.over || time.Now().After(q.until)
@@ -384,7 +384,7 @@ func (s *watchStream) questions() bool {
 	return len(s.asks) > 0
 }
 
-// hears tells a question etcd's answer on one stream. The caller has locked mu of the client's
+// hears records etcd's answer to a question on one stream. The caller holds mu of the client's
 // stream.
 func (q *question) hears(on any, answer watchAnswer) {
 	if q.over || !q.open[on] {
@@ -399,7 +399,7 @@ func (q *question) hears(on any, answer watchAnswer) {
 	}
 }
 
-// pump reads etcd's answers on the client's own stream until there are no more, and returns why.
+// pump processes etcd's answers on the client's own stream until it ends, and returns the reason.
 func (s *watchStream) pump(up grpc.ClientStream) error {
 	return receiveAll(up, func(f frame) error {
 		a, ok, err := s.g.watchAnswer(f)
@@ -414,7 +414,7 @@ func (s *watchStream) pump(up grpc.ClientStream) error {
 	})
 }
 
-// watchAnswer reads an answer of etcd's to a watch, and leaves out of it what clients do not see.
+// watchAnswer parses an answer of etcd to a watch, and removes what clients must not see.
 func (g *Gateway) watchAnswer(f frame) (a watchAnswer, ok bool, err error) {
 	if a, ok = readWatchAnswer(f.bytes); !ok {
 		return a, false, nil
@@ -443,7 +443,7 @@ func (s *watchStream) answered(a watchAnswer) error {
 		return nil
 	}
 	if w == nil || !s.hub.holds(w, a.id) {
-		return nil // it is shared now, and all that comes here comes there
+		return nil // the watch is shared, and its events come there
 	}
 	if a.canceled {
 		s.mu.Lock()
@@ -495,7 +495,7 @@ func (s *watchStream) created(a watchAnswer) error {
 	w.made = madeAt{true, a.revision, s.sent - s.heard}
 	if c.again {
 		s.mu.Unlock()
-		if !s.hub.holdsAs(w, c.id) { // the client has ended it in the meantime
+		if !s.hub.holdsAs(w, c.id) { // the client has cancelled it meanwhile
 			s.endOwn(c.id)
 		}
 		return nil
@@ -516,13 +516,13 @@ func (s *watchStream) created(a watchAnswer) error {
 	}
 	s.watches[w.id] = w
 	s.mu.Unlock()
-	s.hub.holdsAs(w, c.id) // before the client knows it, and may ask for its end
+	s.hub.holdsAs(w, c.id) // before the client learns of it, and may cancel it
 	s.out.put(a.as(w.id), true)
 	s.hub.begun(w, a.revision)
 	return nil
 }
 
-// endOwn ends a watch on the client's own stream that the client does not know.
+// endOwn cancels a watch on the client's own stream that the client does not know.
 func (s *watchStream) endOwn(id int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -547,7 +547,7 @@ func (s *watchStream) told(a watchAnswer) {
 		s.questions()
 	}
 	s.mu.Unlock()
-	if !s.ordered.Load() { // events up to that revision may still be on their way
+	if !s.ordered.Load() { // events up to that revision may still come
 		return
 	}
 	for _, w := range ws {
@@ -555,8 +555,8 @@ func (s *watchStream) told(a watchAnswer) {
 	}
 }
 
-// nudge asks etcd for the progress of the client's own stream, as long as there are watches that
-// could be shared if that were known.
+// nudge starts requesting progress on the client's own stream, as long as there are watches that
+// could be shared if it were known.
 func (s *watchStream) nudge() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -567,9 +567,10 @@ func (s *watchStream) nudge() {
 	}
 }
 
-// nudged asks, if etcd answers in order, and repeats that later: after twice d, unless etcd has
-// given enough answers since, and owes more. etcd gives none while a watch is behind. Watches that
-// were made after a skipped answer wait for it in vain (madeAt), so they need as many answers more.
+// nudged requests the progress, if etcd answers in order, and schedules the next call after twice
+// d, up to nudgeLast. The pause is nudgeFirst again if etcd has answered and a watch still needs
+// further answers. etcd does not answer while a watch is behind. A watch that was made after such
+// an unanswered request needs one more answer for each of them (madeAt).
 func (s *watchStream) nudged(d time.Duration, heard int) {
 	s.mu.Lock()
 	ws := slices.Collect(maps.Values(s.own))
@@ -593,7 +594,7 @@ func (s *watchStream) nudged(d time.Duration, heard int) {
 	time.AfterFunc(d, func() { s.nudged(d, heard) })
 }
 
-// end is the end of a client's stream.
+// end ends a client's stream.
 func (s *watchStream) end() {
 	s.mu.Lock()
 	s.ended = true
@@ -613,7 +614,8 @@ func (s *watchStream) end() {
 	}
 }
 
-// identity is who asks, and how: requests with the same may be asked of etcd as one.
+// identity identifies the caller and its options. Requests with the same identity may share one
+// request to etcd.
 func identity(md metadata.MD) string {
 	var b []byte
 	for _, k := range slices.Sorted(maps.Keys(md)) {

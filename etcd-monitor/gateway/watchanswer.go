@@ -20,27 +20,27 @@ const (
 	modField      protowire.Number = 3  // of KeyValue: int64
 )
 
-// noWatch is the id in an answer that is about no watch, or about all of a stream.
+// noWatch is the id in an answer for no watch, or for all watches of a stream.
 const noWatch = -1
 
-// watchAnswer is a WatchResponse as bytes, with the fields that are needed to pass it on.
+// watchAnswer is a WatchResponse as bytes, with the fields that the gateway needs to pass it on.
 type watchAnswer struct {
 	bytes       []byte
-	from, to    int   // where its watch id is
+	from, to    int   // position of its watch id
 	id          int64 // of the watch
 	revision    int64 // in the header
 	created     bool
 	canceled    bool
-	fragment    bool // more of the same events follow
-	compact     bool // canceled for a compaction
-	emptied     bool // it had events, and all were left out
+	fragment    bool // more fragments of the same answer follow
+	compact     bool // canceled because of a compaction
+	emptied     bool // it had events, and all were removed
 	first, last int64
 }
 
-// first and last are the least and the greatest revision of the events, those that were left out as
-// well; 0 if there are none.
+// first and last are the lowest and the highest revision of the events, including removed ones; 0
+// if there are none.
 
-// readWatchAnswer reads a WatchResponse. Anything else is passed on unchanged.
+// readWatchAnswer parses a WatchResponse. Other messages are passed on unchanged.
 func readWatchAnswer(message []byte) (a watchAnswer, ok bool) {
 	a.bytes = message
 	for at := 0; at < len(message); {
@@ -63,7 +63,7 @@ func readWatchAnswer(message []byte) (a watchAnswer, ok bool) {
 			_, revision := field(content, revisionField, protowire.VarintType)
 			a.revision = int64(revision)
 			if a.to == 0 {
-				a.from, a.to = at+n+size, at+n+size // where the id would be
+				a.from, a.to = at+n+size, at+n+size // the place for the id
 			}
 		case num == watchIDField && typ == protowire.VarintType:
 			a.id, a.from, a.to = int64(number), at, at+n+size
@@ -89,7 +89,7 @@ func readWatchAnswer(message []byte) (a watchAnswer, ok bool) {
 	return a, true
 }
 
-// as is the answer with another watch id. The bytes are shared.
+// as returns the answer with another watch id. It shares the bytes.
 func (a *watchAnswer) as(id int64) pieces {
 	var field []byte
 	if id != 0 {
@@ -99,7 +99,7 @@ func (a *watchAnswer) as(id int64) pieces {
 	return pieces{a.bytes[:a.from], field, a.bytes[a.to:]}
 }
 
-// after is the answer without the events up to a revision.
+// after returns the answer without the events up to a revision.
 func (a *watchAnswer) after(revision int64) (watchAnswer, error) {
 	left := 0
 	out, err := a.changed(func(r *pb.WatchResponse) {
@@ -110,11 +110,11 @@ func (a *watchAnswer) after(revision int64) (watchAnswer, error) {
 	return out, err
 }
 
-// duplicateID is etcd's mvcc.ErrWatcherDuplicateID, without etcd's server.
+// duplicateID is etcd's mvcc.ErrWatcherDuplicateID, copied so as not to import etcd's server.
 const duplicateID = "mvcc: duplicate watch ID provided on the WatchStream"
 
-// duplicate is etcd's answer to a request for a watch whose id another one of the same stream has,
-// made of the answer that it would have had.
+// duplicate is etcd's answer to a request for a watch with an id that another watch of the stream
+// has. It is made from the answer that the request would have got.
 func (a *watchAnswer) duplicate() (pieces, error) {
 	var r pb.WatchResponse
 	if err := r.Unmarshal(a.bytes); err != nil {
@@ -125,8 +125,8 @@ func (a *watchAnswer) duplicate() (pieces, error) {
 	return pieces{b}, err
 }
 
-// cancelled is etcd's answer to a client that ends a watch, with the cluster, the member and the
-// term of this one, and a revision.
+// cancelled is etcd's answer to a client that cancels a watch. Cluster, member and term are those
+// of this answer.
 func (a *watchAnswer) cancelled(revision, id int64) (pieces, error) {
 	var r pb.WatchResponse
 	if err := r.Unmarshal(a.bytes); err != nil {

@@ -9,19 +9,20 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// Reserved keys are in no client's watch. A watch of reserved keys alone is refused, in the form in
-// which etcd refuses one, and in its turn: clients tell the answers to their requests for watches
-// apart only by the order. Of any other watch the events of reserved keys are left out. Keys have
-// the names that etcd has here.
+// Clients' watches never contain reserved keys. A watch of only reserved keys is refused, in etcd's
+// form and in the order of the requests, because clients match the answers to their requests only
+// by order. From any other watch the events of reserved keys are removed. Keys have their names at
+// etcd here.
 
-// refuses says whether a client's request is for a watch of reserved keys alone. If so it makes it
-// one for a range without keys, which etcd refuses: so the answer comes in its turn.
+// refuses reports whether a client's request is for a watch of only reserved keys. If so, it
+// changes the request to a range without keys, which etcd refuses, so that the answer comes in
+// order.
 func (g *Gateway) refuses(q *pb.WatchCreateRequest) bool {
 	if len(g.reserved.Prefixes()) == 0 {
 		return false
 	}
 	key := string(q.Key)
-	if key == "" { // etcd takes it for the first one
+	if key == "" { // etcd treats it as the first key
 		key = "\x00"
 	}
 	if len(g.reserved.Without(key, string(q.RangeEnd))) > 0 {
@@ -31,14 +32,14 @@ func (g *Gateway) refuses(q *pb.WatchCreateRequest) bool {
 	return true
 }
 
-// denied is etcd's answer to a request for a watch that [Gateway.refuses] has changed, with the
-// error for the client.
+// denied is etcd's answer to a request that [Gateway.refuses] has changed, with the error for the
+// client.
 func (g *Gateway) denied(a watchAnswer) (watchAnswer, error) {
 	return a.changed(func(r *pb.WatchResponse) { r.CancelReason = g.reserved.Denied().Error() })
 }
 
-// withoutReserved leaves the events of reserved keys out of an answer. It stays one about all
-// revisions that it was about.
+// withoutReserved removes the events of reserved keys from an answer, which still covers the same
+// revisions.
 func (g *Gateway) withoutReserved(a watchAnswer) (watchAnswer, error) {
 	if a.last == 0 || !slices.ContainsFunc(g.reserved.Prefixes(), func(p string) bool {
 		return bytes.Contains(a.bytes, []byte(p))
@@ -56,7 +57,7 @@ func (g *Gateway) withoutReserved(a watchAnswer) (watchAnswer, error) {
 	return out, err
 }
 
-// changed is an answer with a change that leaves it about the same revisions.
+// changed returns an answer with a change that keeps its revisions.
 func (a *watchAnswer) changed(change func(*pb.WatchResponse)) (watchAnswer, error) {
 	var r pb.WatchResponse
 	if err := r.Unmarshal(a.bytes); err != nil {
@@ -72,23 +73,25 @@ func (a *watchAnswer) changed(change func(*pb.WatchResponse)) (watchAnswer, erro
 	return out, nil
 }
 
-// shows is the part of an answer that the client gets, if any. An answer whose events were all left
-// out is dropped. But an answer in fragments must have its end, and a client that asked for
-// progress reports must get them. The caller has locked the watch's group, or the watch is busy.
+// shows returns the part of an answer that the client gets, if any. An answer whose events were all
+// removed is dropped. But an answer in fragments must get its end, and a client that requested
+// progress notifications must get them. The caller holds the lock of the watch's group, or the
+// watch is busy.
 func (w *watch) shows(a watchAnswer) (watchAnswer, bool) {
 	if !a.emptied {
 		w.begun = a.fragment
 		return a, true
 	}
 	switch {
-	case a.fragment: // the rest comes
+	case a.fragment: // more fragments follow
 		return a, false
-	case w.begun: // the end of what has begun
+	case w.begun: // the end of an answer in fragments
 		w.begun = false
 		return a, true
 	case w.request.ProgressNotify:
-		// etcd believes that the client has got this. It covers only what was left out: for a watch
-		// of the past the header's revision is the present.
+		// etcd assumes that the client has got this answer as a progress notification. It covers
+		// only the removed events: for a watch in the past, the header's revision is the current
+		// one.
 		out, err := a.changed(func(r *pb.WatchResponse) {
 			if r.Header != nil {
 				r.Header.Revision = a.last

@@ -1,31 +1,32 @@
-// Package hotkeys counts the gateway's traffic: requests by kind, where reads were answered from
-// and why not from the network, how long network and etcd take, and how often each of the hottest
-// keys is read and written, in memory that does not grow with the number of keys.
+// Package hotkeys counts the gateway's traffic: requests by kind, where reads were answered and why
+// not by the network, the latency of the network and etcd, and the reads and writes of each of the
+// hottest keys. Its memory does not grow with the number of keys.
 //
 // # Which keys are counted
 //
 // [Keys] is Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient Computation of Frequent and
 // Top-k Elements in Data Streams", ICDT 2005) with forward decay (Cormode, Shkapenyuk, Srivastava
-// and Xu, "Forward Decay", ICDE 2009). There is a fixed number of counters. A key without one takes
-// over the counter of the coldest key, with its score, so a key whose share of recent reads is
-// larger than one in that number always has a counter. A read counts half after a half-life, so
-// yesterday's hot keys leave.
+// and Xu, "Forward Decay", ICDE 2009). There are n counters. A key without a counter takes over the
+// counter of the coldest key, with its score. So a key with more than 1/n of the recent reads
+// always has a counter. After a half-life a read counts half, so yesterday's hot keys lose their
+// counters.
 //
-// # Why rate() over a key's counter is right
+// # Why rate() of a key's counter is correct
 //
-// The score only decides which keys are counted. Another number is exposed: the reads of the key
-// since it has had its counter, each counted once, from zero. So the number that Prometheus sees of
-// a key never goes down and never jumps by another key's reads, as a sketch's own estimates do. It
-// follows that
+// The score only decides which keys are counted. The exposed number is another one: the key's reads
+// since it got its counter, each counted once, from zero. So the value that Prometheus sees for a
+// key never decreases and never jumps by another key's reads, unlike a sketch's own estimates.
+// Three things follow:
 //
-//   - a key's first sample may already say some reads. rate() leaves them out, as it does for every
-//     new series;
-//   - a key that leaves the exposed top and comes back while it still has its counter (there are
-//     many more counters than exposed keys) goes on where it was: rate() over the gap is right;
-//   - a key that lost its counter begins again at zero, which rate() takes for the restart of a
-//     program. If it passes its former count before Prometheus looks again, rate() says too little,
-//     once, never too much.
+//   - A key's first sample may already be above zero. rate() ignores it, as for every new series.
+//   - If a key leaves the exposed top and comes back while it still has its counter (there are many
+//     more counters than exposed keys), the counter continues, and rate() over the gap is correct.
+//   - If a key has lost its counter, the count starts again at zero, which rate() treats as a
+//     program's restart. If the count exceeds its former value before the next scrape, rate() is
+//     too low once, but never too high.
 //
+// The set of exposed keys changes slowly: an exposed key stays until its rank is below twice the
+// number of exposed keys.
 // Which keys are exposed changes slowly: a key that was exposed stays until it is below twice the
 // number's place.
 package hotkeys
@@ -44,46 +45,46 @@ const (
 	DefaultTop      = 1024
 	DefaultCounters = 8192
 	DefaultHalfLife = 30 * time.Second
-	// MaxKey is the longest key that is counted, in bytes: with the number of counters it bounds
-	// the memory. No longer key is placed in the network either.
+	// MaxKey is the maximum length of a counted key, in bytes. With the number of counters it
+	// bounds the memory. Longer keys are not placed in the network either.
 	MaxKey = 1024
 )
 
-// Bounds say how much is remembered.
+// Bounds limit what Keys remembers.
 type Bounds struct {
-	Top      int           // keys that are exposed
-	Counters int           // keys that are counted; at least four times Top is used
+	Top      int           // number of exposed keys
+	Counters int           // number of counted keys; at least four times Top
 	HalfLife time.Duration // after which a read counts for half
 	Now      func() time.Time
 }
 
-// Keys counts reads and writes of the keys that are read most. It may be used by many goroutines.
+// Keys counts reads and writes of the most-read keys. It is safe for concurrent use.
 type Keys struct {
 	mu        sync.Mutex
 	top       int
 	counters  int
 	halfLife  time.Duration
 	now       func() time.Time
-	origin    time.Time // when a read counts 1; later ones count more
+	origin    time.Time // time when a read has weight 1; later reads have more
 	byName    map[string]*counter
 	coldest   coldest
 	displaced uint64
 	tooLong   uint64
 }
 
-// counter is one key's.
+// counter is the counter of a key.
 type counter struct {
 	name          string
-	score         float64 // decides who is counted; at least the key's own reads, in the weight of their time
-	reads, writes uint64  // since the key has had this counter
-	place         int     // in the heap
+	score         float64 // decides which keys are counted; at least the weighted sum of the key's reads
+	reads, writes uint64  // since the key got this counter
+	place         int     // index in the heap
 	exposed       bool
 }
 
 // Count is the count of one key.
 type Count struct {
 	Key           string
-	Reads, Writes uint64 // since the key is counted
+	Reads, Writes uint64 // since the key got its counter
 }
 
 // NewKeys makes an empty set of counters.
@@ -108,7 +109,7 @@ func NewKeys(b Bounds) *Keys {
 func (k *Keys) Read(key []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	c := k.byName[string(key)] // no copy of the key is made for a look-up
+	c := k.byName[string(key)] // this lookup makes no copy of the key
 	if c == nil {
 		if len(key) > MaxKey {
 			k.tooLong++
@@ -121,8 +122,8 @@ func (k *Keys) Read(key []byte) {
 	heap.Fix(&k.coldest, c.place)
 }
 
-// Write counts a write of a counted key. Keys that nobody reads do not matter here, however often
-// they are written.
+// Write counts a write of a counted key. It ignores keys that no client reads, however often they
+// are written.
 func (k *Keys) Write(key []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -131,7 +132,7 @@ func (k *Keys) Write(key []byte) {
 	}
 }
 
-// admit gives a key a counter: a new one, or the coldest key's.
+// admit gives a key a counter: an unused one, or the coldest key's.
 func (k *Keys) admit(key string) *counter {
 	if len(k.coldest) < k.counters {
 		c := &counter{name: key}
@@ -147,12 +148,12 @@ func (k *Keys) admit(key string) *counter {
 	return c
 }
 
-// weight is what a read counts now. It doubles with every half-life, instead of all scores being
-// halved; before it gets too large for its sums everything is divided by it.
+// weight is the weight of a read now. It doubles with every half-life, instead of halving all
+// scores. Before it gets too large for the sums, everything is divided by it.
 func (k *Keys) weight() float64 {
 	age := float64(k.now().Sub(k.origin)) / float64(k.halfLife)
 	if age > 512 {
-		for _, c := range k.coldest { // the order stays, so the heap stays one
+		for _, c := range k.coldest { // the order does not change, so it is still a heap
 			c.score = math.Ldexp(c.score, -int(min(age, 1<<20)))
 		}
 		k.origin, age = k.now(), 0
@@ -160,7 +161,7 @@ func (k *Keys) weight() float64 {
 	return math.Exp2(age)
 }
 
-// Top gives the hottest keys, the hottest first, and remembers that they were exposed.
+// Top returns the hottest keys, the hottest first, and records that they were exposed.
 func (k *Keys) Top() []Count {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/placement"
 )
 
-// clock is a time that tests move.
+// clock is a time that tests set.
 type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time { return c.now }
@@ -34,8 +34,8 @@ func names(counts []Count) (out []string) {
 	return out
 }
 
-// The hottest of a skewed load are the ones that are exposed, and each with no more reads than it
-// had.
+// TestZipf: under a skewed load the hottest keys are exposed, each with at most its real number of
+// reads.
 func TestZipf(t *testing.T) {
 	const top, reads = 50, 400_000
 	c := newClock()
@@ -81,7 +81,7 @@ func TestZipf(t *testing.T) {
 	}
 }
 
-// Who was hot leaves for who is.
+// TestDecay: keys that were hot give way to keys that are hot now.
 func TestDecay(t *testing.T) {
 	c := newClock()
 	k := NewKeys(Bounds{Top: 2, HalfLife: time.Second, Now: c.Now})
@@ -93,7 +93,7 @@ func TestDecay(t *testing.T) {
 	if got := names(k.Top()); got[0] != "today" {
 		t.Fatalf("hottest first: %v", got)
 	}
-	// After a long silence the weights begin again, and with numbers: not with infinities.
+	// After a long silence the weights restart with finite numbers.
 	for range 5 {
 		c.now = c.now.Add(600 * time.Second)
 		k.Read([]byte("tomorrow"))
@@ -108,8 +108,8 @@ func TestDecay(t *testing.T) {
 	}
 }
 
-// increase is what Prometheus makes of a counter's samples: every step up, and after a step down
-// all of the new value.
+// increase computes what Prometheus computes from a counter's samples: the sum of all increases,
+// where a decreased value counts in full.
 func increase(samples []uint64) (sum uint64) {
 	for i := 1; i < len(samples); i++ {
 		if samples[i] >= samples[i-1] {
@@ -121,8 +121,8 @@ func increase(samples []uint64) (sum uint64) {
 	return sum
 }
 
-// Keys come and go, leave the top, lose their counters and come back: what Prometheus makes of the
-// exposed counters is never more than what was read.
+// TestRate: keys come and go, leave the top, lose their counters and come back. Prometheus'
+// increase of the exposed counters is never more than the real number of reads.
 func TestRate(t *testing.T) {
 	c := newClock()
 	k := NewKeys(Bounds{Top: 8, Counters: 32, HalfLife: time.Second, Now: c.Now})
@@ -160,7 +160,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// A key that leaves the top and comes back, with its counter, continues where it was.
+// TestComesBack: a key that leaves the top and comes back with its counter continues counting.
 func TestComesBack(t *testing.T) {
 	c := newClock()
 	k := NewKeys(Bounds{Top: 1, Counters: 8, HalfLife: time.Second, Now: c.Now})
@@ -190,7 +190,7 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
-// Writes alone give no key a counter.
+// TestWritesOnly: a key that is only written gets no counter.
 func TestWritesOnly(t *testing.T) {
 	k := NewKeys(Bounds{})
 	k.Write([]byte("w"))
@@ -293,8 +293,7 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// TestMemory: a million keys take no more memory than fit, nor do keys that are as long as keys may
-// be.
+// TestMemory: a million keys, or keys of maximum length, stay within the memory limit.
 func TestMemory(t *testing.T) {
 	const limit = 32 << 20
 	m := NewMetrics(Bounds{}, nil)
@@ -331,7 +330,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// BenchmarkScrape is one look of Prometheus at as many keys as there are counters for.
+// BenchmarkScrape measures a scrape by Prometheus with the maximum number of keys.
 func BenchmarkScrape(b *testing.B) {
 	m := NewMetrics(Bounds{}, nil)
 	for i := range DefaultCounters {

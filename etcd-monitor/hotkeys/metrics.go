@@ -8,11 +8,11 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/placement"
 )
 
-// Metrics is all that a gateway exposes at /metrics, as one [prometheus.Collector]. Its methods are
-// called where things happen, by many goroutines.
+// Metrics is everything that a gateway exposes at /metrics, as one [prometheus.Collector]. Its
+// methods are safe for concurrent use.
 //
-// A label must be valid UTF-8 and etcd's keys are any bytes: the label key is in the form of
-// [placement.Printable], which can be read back ([placement.ParsePrintable]).
+// A label must be valid UTF-8, but etcd's keys are arbitrary bytes. So the label key has the form
+// of [placement.Printable], which [placement.ParsePrintable] can parse.
 type Metrics struct {
 	Keys *Keys
 
@@ -39,19 +39,18 @@ type Metrics struct {
 	newest        *prometheus.Desc
 }
 
-// KeyMetrics is the prefix of the metrics that have a key in a label.
+// KeyMetrics is the prefix of the metrics with a key in a label.
 const KeyMetrics = "etcd_monitor_key_"
 
-// Where a read was answered, or why not from the network: the label answered of
-// etcd_monitor_reads_total.
+// Values of the label answered of etcd_monitor_reads_total: where a read was answered, or why not
+// by the network.
 const (
 	hit       = "network"
 	miss      = "miss"
 	forwarded = "forwarded"
 )
 
-// NewMetrics makes a gateway's metrics. revision, if set, returns the newest revision that was
-// seen.
+// NewMetrics makes a gateway's metrics. revision, if set, returns the newest revision seen.
 func NewMetrics(bounds Bounds, revision func() int64) *Metrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("etcd_monitor_"+name, help, labels, nil)
@@ -98,8 +97,8 @@ func NewMetrics(bounds Bounds, revision func() int64) *Metrics {
 	return m
 }
 
-// Request counts a request. kind is a word for the operation, code the name of the gRPC code that
-// it ended with, "" or "OK" without an error.
+// Request counts a request. kind names the operation. code is the name of the request's final gRPC
+// code; "" or "OK": no error.
 func (m *Metrics) Request(kind, code string) {
 	m.requests.WithLabelValues(kind).Inc()
 	if code != "" && code != "OK" {
@@ -107,15 +106,15 @@ func (m *Metrics) Request(kind, code string) {
 	}
 }
 
-// Etcd says how long etcd took to answer a request.
+// Etcd records etcd's time for a request.
 func (m *Metrics) Etcd(kind string, d time.Duration) {
 	m.etcd.WithLabelValues(kind).Observe(d.Seconds())
 }
 
-// EtcdWrite counts a write to etcd: to the leader, at an endpoint; "": to the members in turn.
+// EtcdWrite counts a write to etcd: to the leader, by its endpoint; "": to the members in turn.
 func (m *Metrics) EtcdWrite(leader string) { count(m.upstream, leader) }
 
-// EtcdRead counts a linearizable read with a small answer that was sent to etcd, as EtcdWrite does.
+// EtcdRead counts a linearizable read with a small answer, as EtcdWrite does writes.
 func (m *Metrics) EtcdRead(leader string) { count(m.upstreamReads, leader) }
 
 func count(where *prometheus.CounterVec, leader string) {
@@ -126,36 +125,36 @@ func count(where *prometheus.CounterVec, leader string) {
 	where.WithLabelValues(to, leader).Inc()
 }
 
-// Hit counts a read that the network answered.
+// Hit counts a read answered by the network.
 func (m *Metrics) Hit() { m.reads.WithLabelValues(hit, "").Inc() }
 
-// Miss counts a read of a placed key that etcd had to answer: the slot was clear, guarded, unfit,
-// gone, silent ...
+// Miss counts a read of a placed key that etcd had to answer, by reason: the slot was clear,
+// guarded, unfit, gone, silent ...
 func (m *Metrics) Miss(reason string) { m.reads.WithLabelValues(miss, reason).Inc() }
 
-// Forwarded counts a read for which the network was not asked: the key is not placed, a slot cannot
-// answer the request, the network is off ...
+// Forwarded counts a read for which the network was not asked, by reason: the key is not placed, a
+// slot cannot answer the request, the network is off ...
 func (m *Metrics) Forwarded(reason string) { m.reads.WithLabelValues(forwarded, reason).Inc() }
 
-// Network says how long the switches took for an operation (read, cas).
+// Network records the switches' time for an operation (read, cas).
 func (m *Metrics) Network(operation string, d time.Duration) {
 	m.network.WithLabelValues(operation).Observe(d.Seconds())
 }
 
-// GuardWait counts a write that waited for another's guard.
+// GuardWait records the wait of a write for another write's guard.
 func (m *Metrics) GuardWait(d time.Duration) {
 	m.waits.Inc()
 	m.waited.Observe(d.Seconds())
 }
 
-// GuardedWrite counts a write of placed keys by how it ended.
+// GuardedWrite counts a write of placed keys by its result.
 func (m *Metrics) GuardedWrite(result string) { m.writes.WithLabelValues(result).Inc() }
 
-// Forged counts a slot that has, in one more version, a cell that no gateway has written.
+// Forged counts a new version of a slot's cell that no gateway has written.
 func (m *Metrics) Forged() { m.forged.Inc() }
 
-// AcceptError counts a try to accept a client's connection for which there was no file descriptor,
-// or no memory.
+// AcceptError counts a failed attempt to accept a client's connection for lack of file descriptors
+// or memory.
 func (m *Metrics) AcceptError() { m.accept.Inc() }
 
 // Describe implements [prometheus.Collector].

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// call is one request: a stream of the client's and, when it is known whose it is, one to etcd or
-// to this process's own server. Both tell it what comes (sink).
+// call is one request: a stream of the client and, when its destination is known, a stream to etcd
+// or to this process's gRPC server. Both streams report their frames to it (sink).
 type call struct {
 	client *client
 	down   *half
@@ -24,27 +24,27 @@ type call struct {
 
 	mu         sync.Mutex
 	collecting bool
-	message    []byte // unparsed, with its prefix
+	message    []byte // unparsed, with its 5-byte prefix
 	up         *half
-	over       bool               // the client has its answer, or no longer wants it
-	started    bool               // and has headers of it
-	cancel     context.CancelFunc // for answers of this process
+	over       bool               // the client has its answer, or has cancelled
+	started    bool               // the client has the answer's headers
+	cancel     context.CancelFunc // for requests that this process answers
 
-	// for requests that are passed on to etcd
+	// for requests to etcd
 	plan  *Plan
 	began time.Time
-	head  []hpack.HeaderField // the answer's, if they are kept
-	kept  []byte              // of the answer
+	head  []hpack.HeaderField // the answer's headers, if they are kept
+	kept  []byte              // kept part of the answer
 	seen  bool
 }
 
-// headers are slices for the headers of requests to etcd.
+// headers are reusable slices for the headers of requests to etcd.
 var headers = sync.Pool{New: func() any { return new([]hpack.HeaderField) }}
 
-const prefixLen = 5 // of a message of gRPC: whether it is compressed, and its length
+const prefixLen = 5 // of a gRPC message: the compression flag and the length
 
-// unlock unlocks mu. It is deferred: a panic of what the Router does for this request ends the
-// client's connection, whoever's goroutine it is.
+// unlock unlocks mu. It is deferred, so that a panic of the Router for this request ends the
+// client's connection, in whichever goroutine it happens.
 func (x *call) unlock() {
 	fault := recover()
 	if fault != nil && !x.over {
@@ -64,7 +64,7 @@ func (x *call) begin(end bool) {
 	x.mu.Lock()
 	defer x.unlock()
 	switch {
-	case x.over: // the client's connection has ended meanwhile
+	case x.over: // the client's connection has ended
 	case !end && x.client.collects(x):
 		x.collecting = true
 	default:
@@ -74,7 +74,7 @@ func (x *call) begin(end bool) {
 
 // headers implements sink.
 func (x *call) headers(h *half, fields []hpack.HeaderField, end bool) {
-	if h == x.down { // trailers of a request, which gRPC does not have
+	if h == x.down { // a request's trailers, which gRPC does not have
 		if end {
 			x.data(h, nil, true)
 		}
@@ -124,7 +124,7 @@ func (x *call) data(h *half, b []byte, end bool) {
 			x.show()
 		}
 	}
-	// etcd ends a stream with trailers; if it does not, the client gets an error
+	// etcd must end a stream with trailers; otherwise the client gets an error
 	if end && h == x.up && !x.over && x.plan != nil {
 		x.finish(codes.Internal, "the answer has no trailers")
 		if x.plan.Done != nil {
@@ -133,13 +133,13 @@ func (x *call) data(h *half, b []byte, end bool) {
 	}
 }
 
-// headLen is how much of an answer See is shown.
+// headLen is the length of the part of an answer that See gets, in bytes.
 const headLen = 64
 
-// sizeOf is the size of a message that begins with its prefix.
+// sizeOf is the size of a message, from its prefix.
 func sizeOf(m []byte) int { return int(binary.BigEndian.Uint32(m[1:])) }
 
-// show passes on what was kept of an answer until enough of it was there. The caller has locked mu.
+// show passes on the part of an answer that was kept until See had enough. The caller holds mu.
 func (x *call) show() {
 	if len(x.kept) > prefixLen {
 		x.plan.See(x.kept[prefixLen:], sizeOf(x.kept))
@@ -149,7 +149,7 @@ func (x *call) show() {
 	x.kept = nil
 }
 
-// request takes what the client sends. The caller has locked mu.
+// request handles the client's data. The caller holds mu.
 func (x *call) request(b []byte, end bool) {
 	switch {
 	case x.over:
@@ -162,7 +162,7 @@ func (x *call) request(b []byte, end bool) {
 		}
 		x.down.giveBack(len(b))
 		switch {
-		case end, x.whole(): // a request has one message: its end may come late
+		case end, x.whole(): // a request has one message, and the end of the stream may come later
 			x.route()
 		case len(x.message) > x.client.r.MaxMessage+prefixLen:
 			x.toLocalLocked(false)
@@ -172,13 +172,13 @@ func (x *call) request(b []byte, end bool) {
 	}
 }
 
-// whole says whether the message is complete. The caller has locked mu.
+// whole reports whether the message is complete. The caller holds mu.
 func (x *call) whole() bool {
 	m := x.message
 	return len(m) >= prefixLen && len(m)-prefixLen == int(binary.BigEndian.Uint32(m[1:]))
 }
 
-// route decides where a whole request goes. The caller has locked mu.
+// route decides where a complete request goes. The caller holds mu.
 func (x *call) route() {
 	r := x.client.r
 	if m := x.message; len(m) >= prefixLen && len(m) <= r.MaxMessage+prefixLen && m[0] == 0 &&
@@ -190,7 +190,7 @@ func (x *call) route() {
 		return
 	}
 	if x.plan == nil {
-		return // this process is about to answer
+		return // this process will answer
 	}
 	x.collecting = false
 	x.began = time.Now()
@@ -206,7 +206,7 @@ func (x *call) metadata(name string) string {
 	return ""
 }
 
-// sendTo begins the stream at etcd. It says whether the connection takes it. The caller has locked
+// sendTo opens the stream to etcd. It reports whether the connection accepts it. The caller holds
 // mu.
 func (x *call) sendTo(at member) bool {
 	method := x.plan.Method
@@ -219,7 +219,7 @@ func (x *call) sendTo(at member) bool {
 	}
 	fields := headers.Get().(*[]hpack.HeaderField)
 	*fields = x.client.r.request((*fields)[:0], at.link, method, x.fields)
-	up := at.conn.open(*fields, x) // which keeps none of them
+	up := at.conn.open(*fields, x) // it does not retain fields
 	headers.Put(fields)
 	if up == nil {
 		return false
@@ -234,7 +234,7 @@ func (x *call) sendTo(at member) bool {
 	return true
 }
 
-// toLocalLocked has this process's own server serve the request. The caller has locked mu.
+// toLocalLocked makes this process's gRPC server serve the request. The caller holds mu.
 func (x *call) toLocalLocked(end bool) {
 	x.collecting, x.plan, x.up = false, nil, nil
 	c, err := x.client.server()
@@ -254,7 +254,7 @@ func (x *call) toLocalLocked(end bool) {
 	x.message = nil
 }
 
-// trailers are the end of an answer of etcd's. The caller has locked mu.
+// trailers handles the end of etcd's answer. The caller holds mu.
 func (x *call) trailers(fields []hpack.HeaderField) {
 	code, text := statusOf(fields)
 	plan := x.plan
@@ -308,7 +308,7 @@ func (x *call) reset(h *half, code http2.ErrCode, refused bool) {
 		case x.up != nil:
 			x.up.cut(http2.ErrCodeCancel)
 			if p := &x.client.r.pool; p.waits.Load() > 0 {
-				go func() { // which locks other calls
+				go func() { // it locks other calls
 					defer x.down.c.endAtPanic()
 					p.retry()
 				}()
@@ -323,7 +323,7 @@ func (x *call) reset(h *half, code http2.ErrCode, refused bool) {
 	}
 	switch {
 	case h != x.up:
-	case x.over: // after the end of the answer, which may wait for the client
+	case x.over: // after the end of the answer, which may still wait for the client
 		x.down.cutAtEnd(code)
 	case refused && x.plan != nil && !x.started:
 		x.up, x.head, x.kept = nil, nil, nil
@@ -368,7 +368,7 @@ func (x *call) drained(h *half, n int) {
 	}
 }
 
-// finish ends the client's stream with a status of ours. The caller has locked mu.
+// finish ends the client's stream with a status of the relay. The caller holds mu.
 func (x *call) finish(code codes.Code, text string) {
 	x.over = true
 	fields := trailersOnly(code, text)
@@ -387,7 +387,7 @@ func (x *call) resend() {
 	}
 }
 
-// stopped: the relay is drained, and the request has not been sent.
+// stopped ends a request that was not sent before the relay was drained.
 func (x *call) stopped() {
 	x.mu.Lock()
 	defer x.unlock()
@@ -399,7 +399,7 @@ func (x *call) stopped() {
 	}
 }
 
-// statusOf is the status in trailers.
+// statusOf parses the status in trailers.
 func statusOf(fields []hpack.HeaderField) (code codes.Code, text string) {
 	code = codes.Unknown
 	for _, f := range fields {
@@ -419,7 +419,7 @@ func statusOf(fields []hpack.HeaderField) (code codes.Code, text string) {
 	return code, text
 }
 
-// encodeMessage is a status message as it is sent: percent-encoded (gRPC over HTTP2, "Responses").
+// encodeMessage percent-encodes a status message (gRPC over HTTP2, "Responses").
 func encodeMessage(s string) string {
 	var out strings.Builder
 	for i := range len(s) {

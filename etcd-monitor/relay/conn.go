@@ -18,52 +18,52 @@ import (
 )
 
 const (
-	streamWindow  = 256 << 10 // bytes of one stream that may be on their way to us
-	connWindow    = 16 << 20  // of all streams of a connection; each is bounded by its own
-	mostBuffered  = 1 << 20   // bytes that wait to be written to a connection before data waits
-	mostSpare     = 128 << 10 // bytes of a buffer that an idle connection keeps for its next write
+	streamWindow  = 256 << 10 // bytes of one stream that the peer may send ahead
+	connWindow    = 16 << 20  // the same for all streams of a connection; each also has its own limit
+	mostBuffered  = 1 << 20   // bytes in the write buffer above which data waits
+	mostSpare     = 128 << 10 // maximum size of a buffer that an idle connection keeps for reuse
 	readBuffer    = 32 << 10
 	maxHeaderList = 1 << 20
-	maxFrame      = 16384 // bytes of a frame, both ways: what HTTP/2 allows where settings say nothing
+	maxFrame      = 16384 // maximum size of a frame's payload, in both directions: HTTP/2's default
 	mostWindow    = math.MaxInt32
 )
 
-// sink gets a stream's frames: only from the connection's reader, which holds no lock. The bytes of
-// data are valid during the call.
+// sink receives a stream's frames. Only the connection's reader calls it, without holding locks.
+// The bytes of data are valid only during the call.
 type sink interface {
 	headers(h *half, fields []hpack.HeaderField, end bool)
 	data(h *half, b []byte, end bool)
-	// reset: the peer has ended the stream. refused: it has done nothing for it.
+	// reset: the peer has reset the stream. refused: it has not processed it.
 	reset(h *half, code http2.ErrCode, refused bool)
 	// lost: the connection has ended.
 	lost(h *half, why error)
-	// drained: so many waiting bytes were written.
+	// drained: n waiting bytes were written.
 	drained(h *half, n int)
 }
 
-// beginner is the sink of a stream that the peer began.
+// beginner is the sink of a stream that the peer has opened.
 type beginner interface {
 	sink
-	// begin starts the stream's work. end says that the headers ended what the peer sends.
+	// begin starts the stream's work. end says that the headers have ended the stream.
 	begin(end bool)
 }
 
-// half is a stream at one connection. What it has is guarded by the connection's mu.
+// half is a stream on one connection. The connection's mu guards its fields.
 type half struct {
 	c    *conn
 	id   uint32
 	sink sink
 
-	window  int64               // what the peer takes of it yet
-	granted int64               // bytes that the peer may send yet
-	waiting []byte              // data that waits for the window
-	trailer []hpack.HeaderField // that follow it
+	window  int64               // bytes that the peer still accepts on it
+	granted int64               // bytes that the peer may still send
+	waiting []byte              // data waiting for the window
+	trailer []hpack.HeaderField // headers after it
 	end     bool                // the stream ends after the waiting bytes
-	queued  bool                // it is in c.queue
+	queued  bool                // in c.queue
 	sentEnd bool
 	gotEnd  bool
-	unsaid  int  // bytes that the peer may send again, but has not been told about
-	cutting bool // the stream is reset with code when its end has been sent
+	unsaid  int  // granted bytes without a WINDOW_UPDATE yet
+	cutting bool // reset the stream with code when its end has been sent
 	code    http2.ErrCode
 }
 
@@ -72,57 +72,57 @@ type conn struct {
 	nc     net.Conn
 	br     *bufio.Reader
 	framer *http2.Framer
-	server bool // the peer begins the streams
-	// accept makes the sink of a stream that the peer begins, so that the stream has it before
-	// other goroutines find the stream. It does nothing else, because the caller has locked mu. The
-	// sink's begin follows, without the lock.
+	server bool // the peer opens the streams
+	// accept makes the sink of a stream that the peer opens, before other goroutines can find the
+	// stream. It must do nothing else, because the caller holds mu. The sink's begin follows,
+	// without the lock.
 	accept func(h *half, fields []hpack.HeaderField) beginner
 	limits limits
 
 	mu      sync.Mutex
-	out     []byte // bytes to be written
-	spare   []byte // for the next of it
-	writing bool   // somebody writes what was out
+	out     []byte // bytes to write
+	spare   []byte // buffer for reuse
+	writing bool   // a goroutine writes the bytes taken from out
 	encoder *hpack.Encoder
-	block   bytes.Buffer // the encoder's
+	block   bytes.Buffer // the encoder's output
 	streams map[uint32]*half
-	queue   []*half // streams with something waiting
-	window  int64   // what the peer takes in all
-	granted int64   // bytes of data that the peer may send yet
-	initial int64   // of each new stream
-	most    uint32  // streams that the peer lets us have
-	last    uint32  // the newest stream: of the peer's (server), of ours
+	queue   []*half // streams with waiting data
+	window  int64   // bytes that the peer still accepts in total
+	granted int64   // bytes of data that the peer may still send
+	initial int64   // initial window of new streams
+	most    uint32  // maximum number of our streams at the peer
+	last    uint32  // id of the newest stream: the peer's (server), or ours
 	unsaid  int
-	away    bool // no more streams are begun
+	away    bool // no more streams are opened
 	err     error
-	full    *sync.Cond // out has become shorter, or the connection has ended
+	full    *sync.Cond // signals that out is shorter, or that the connection has ended
 
-	batch    atomic.Bool // the reader handles what it has read, and flushes after that
-	writable func() bool // whether something small can be written without a wait; nil: unknown
+	batch    atomic.Bool // the reader is handling a batch of frames, and flushes after it
+	writable func() bool // reports whether a small write would not block; nil: unknown
 
 	wake  chan struct{}
-	ready chan struct{} // closed when the peer's settings are there
-	done  chan struct{} // closed at the end
+	ready chan struct{} // closed when the peer's settings have arrived
+	done  chan struct{} // closed at the connection's end
 
 	settled bool
-	read    atomic.Int64 // when something came last, in nanoseconds since 1970
-	pinged  atomic.Bool  // and a ping has had no answer since
-	pings   int          // too early
+	read    atomic.Int64 // time of the last received bytes, in nanoseconds since 1970
+	pinged  atomic.Bool  // a ping has had no answer since
+	pings   int          // number of early pings of the peer
 	pingAt  time.Time
-	forgive bool   // something was sent since, so that the peer may ping
-	onDead  func() // the connection has ended, or takes no more streams
-	onFrame func() // a frame was handled; nil: not called
-	// onPanic is called for a fault of this package or of the Router, which ends the connection.
+	forgive bool   // something was sent since the last ping, so the peer may ping
+	onDead  func() // called when the connection has ended, or accepts no more streams
+	onFrame func() // called after a frame was handled; nil: not called
+	// onPanic is called for a bug in this package or the Router, which ends the connection.
 	onPanic func(fault any, stack []byte)
 }
 
-// limits are what a connection is held to.
+// limits are the limits of a connection.
 type limits struct {
-	streams     uint32        // of the peer; 0: unlimited
-	pingMin     time.Duration // between a peer's pings; 0: they are not counted
-	idle        time.Duration // a silent peer is asked whether it is there after this; 0: never
-	idleTimeout time.Duration // and has so long to answer
-	idleStreams bool          // only while there are streams
+	streams     uint32        // of the peer; 0: no limit
+	pingMin     time.Duration // minimum interval between the peer's pings; 0: no limit
+	idle        time.Duration // silence after which the peer is pinged; 0: never
+	idleTimeout time.Duration // timeout for the answer
+	idleStreams bool          // ping only while there are streams
 }
 
 var preface = []byte(http2.ClientPreface)
@@ -143,7 +143,7 @@ func newConn(nc net.Conn, server bool, l limits, onPanic func(any, []byte)) *con
 	return c
 }
 
-// outWriter appends what the framer writes; the caller has locked mu.
+// outWriter appends the framer's output to out. The caller holds mu.
 type outWriter conn
 
 func (w *outWriter) Write(b []byte) (int, error) {
@@ -151,7 +151,7 @@ func (w *outWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// serve runs the connection until it ends, and tells all its streams.
+// serve runs the connection until it ends, and then reports the end to all its streams.
 func (c *conn) serve() {
 	defer c.endAtPanic()
 	go c.writer()
@@ -163,21 +163,21 @@ func (c *conn) serve() {
 	c.fail(err)
 }
 
-// mostToFail is how long the streams of a connection may take to end after a panic.
+// mostToFail is the timeout for ending a connection's streams after a panic.
 const mostToFail = 30 * time.Second
 
 var errPanic = errors.New("relay: a fault of the gateway ended the connection")
 
-// endAtPanic is deferred by each goroutine that works for one connection. A panic there ends the
-// connection and no other one.
+// endAtPanic is deferred by each goroutine that works for one connection. A panic there ends only
+// that connection.
 func (c *conn) endAtPanic() {
 	if fault := recover(); fault != nil {
 		c.panicked(fault)
 	}
 }
 
-// panicked ends the connection after a panic. The process ends if fail cannot finish, because then
-// the goroutine that panicked holds a lock that others would wait for.
+// panicked ends the connection after a panic. If fail cannot finish, the process ends, because then
+// the panicked goroutine holds a lock that others wait for.
 func (c *conn) panicked(fault any) {
 	c.onPanic(fault, debug.Stack())
 	c.nc.Close()
@@ -188,11 +188,11 @@ func (c *conn) panicked(fault any) {
 	}()
 }
 
-// lastWord is how long a connection that has ended may take to write its remaining bytes.
+// lastWord is the time that an ended connection has to write its remaining bytes.
 const lastWord = time.Second
 
-// lastAnswer is lastWord for a connection that ends because everything has been answered: its peer
-// may be slow to read the last of it.
+// lastAnswer is the same for a connection that ends because everything has been answered: its peer
+// may read the last answer slowly.
 const lastAnswer = 30 * time.Second
 
 // fail ends the connection.
@@ -216,7 +216,7 @@ func (c *conn) fail(err error) {
 	if errors.Is(err, errAway) {
 		wait = lastAnswer
 	}
-	c.nc.SetWriteDeadline(time.Now().Add(wait)) // also for a write that waits for the peer already
+	c.nc.SetWriteDeadline(time.Now().Add(wait)) // applies also to a write in progress
 	c.kick()
 	for _, h := range all {
 		h.sink.lost(h, err)
@@ -226,9 +226,9 @@ func (c *conn) fail(err error) {
 	}
 }
 
-// kick starts writing the waiting bytes.
+// kick triggers the writing of the waiting bytes.
 func (c *conn) kick() {
-	if !c.batch.Load() { // else the reader is about to flush
+	if !c.batch.Load() { // otherwise the reader is about to flush
 		c.wakeWriter()
 	}
 }
@@ -240,9 +240,9 @@ func (c *conn) wakeWriter() {
 	}
 }
 
-// inReader reads from the connection, for the reader's buffer. When that is empty all that has come
-// was handled, and what is to be said to it is written: all at once, by the reader itself, which
-// spares a goroutine to be woken and the peer to be woken more than once.
+// inReader fills the reader's buffer from the connection. When the buffer is empty, all received
+// frames have been handled, so the reader first writes all answers at once. That avoids waking a
+// goroutine, and waking the peer more than once.
 type inReader conn
 
 func (r *inReader) Read(p []byte) (int, error) {
@@ -253,11 +253,11 @@ func (r *inReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// mostAtOnce is how much the reader writes by itself: so little has room in the kernel wherever it
-// says that there is any.
+// mostAtOnce is the maximum size of a write by the reader: when the kernel reports that a socket
+// has room, it has room for this much.
 const mostAtOnce = 4 << 10
 
-// flush writes what there is where that takes no waiting, and else has the writer do it.
+// flush writes the waiting bytes if that does not block; otherwise it wakes the writer.
 func (c *conn) flush() {
 	c.mu.Lock()
 	c.batch.Store(false)
@@ -275,7 +275,7 @@ func (c *conn) flush() {
 	c.write(b)
 }
 
-// take takes what is to be written, for write. The caller has locked mu.
+// take takes the waiting bytes, for write. The caller holds mu.
 func (c *conn) take() []byte {
 	b := c.out
 	c.out, c.writing = c.spare[:0], true
@@ -284,7 +284,7 @@ func (c *conn) take() []byte {
 	return b
 }
 
-// write writes what was taken. It says whether the connection continues.
+// write writes the taken bytes. It reports whether the connection continues.
 func (c *conn) write(b []byte) bool {
 	_, err := c.nc.Write(b)
 	c.mu.Lock()
@@ -306,7 +306,7 @@ func (c *conn) write(b []byte) bool {
 	return true
 }
 
-// writer writes what there is, all at once.
+// writer writes the waiting bytes, all at once.
 func (c *conn) writer() {
 	defer c.endAtPanic()
 	defer c.nc.Close()
@@ -319,7 +319,7 @@ func (c *conn) writer() {
 			}
 			c.mu.Unlock()
 			<-c.wake
-			runtime.Gosched() // other goroutines mostly have something to write, too: one system call for all
+			runtime.Gosched() // lets other goroutines add their bytes, so that one system call writes all
 			c.mu.Lock()
 		}
 		b := c.take()
@@ -330,7 +330,7 @@ func (c *conn) writer() {
 	}
 }
 
-// start says which settings are ours.
+// start sends our settings.
 func (c *conn) start() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -352,7 +352,7 @@ func (c *conn) start() {
 
 var errPreface = errors.New("relay: no HTTP/2 preface")
 
-// reader handles what comes until the connection ends.
+// reader handles the received frames until the connection ends.
 func (c *conn) reader() error {
 	if c.server {
 		b := make([]byte, len(preface))
@@ -364,8 +364,8 @@ func (c *conn) reader() error {
 		}
 	}
 	for {
-		// A client that does not read what it is answered is not read, either. (Of etcd everything
-		// is read: it might wait for that.)
+		// The relay does not read from a client that does not read its answers. (It always reads
+		// from etcd, which might wait for that.)
 		if c.server {
 			c.mu.Lock()
 			for len(c.out) > 2*mostBuffered && c.err == nil {
@@ -390,7 +390,7 @@ func (c *conn) reader() error {
 	}
 }
 
-// malformed handles a frame that could not be read. It returns nil if that ends only a stream.
+// malformed handles a frame that could not be parsed. It returns nil if only a stream must end.
 func (c *conn) malformed(err error) error {
 	var stream http2.StreamError
 	if !errors.As(err, &stream) {
@@ -410,7 +410,7 @@ func (c *conn) malformed(err error) error {
 	}
 	c.mu.Lock()
 	if c.server && stream.StreamID%2 == 1 && stream.StreamID > c.last {
-		c.last = stream.StreamID // it has begun: the peer may have sent more of it already
+		c.last = stream.StreamID // the stream has begun: the peer may have sent more of it already
 	}
 	c.framer.WriteRSTStream(stream.StreamID, stream.Code)
 	c.mu.Unlock()

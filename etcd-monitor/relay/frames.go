@@ -9,7 +9,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// handle does what a frame says. An error ends the connection.
+// handle processes a frame. An error ends the connection.
 func (c *conn) handle(f http2.Frame) error {
 	c.read.Store(time.Now().UnixNano())
 	c.pinged.Store(false)
@@ -48,8 +48,8 @@ func (c *conn) handle(f http2.Frame) error {
 	return nil
 }
 
-// notBegun says whether a stream has not begun, so that it may have no frames but HEADERS and
-// PRIORITY (RFC 9113, 5.1).
+// notBegun reports whether a stream is idle, so that only HEADERS and PRIORITY are allowed on it
+// (RFC 9113, 5.1).
 func (c *conn) notBegun(id uint32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +59,7 @@ func (c *conn) notBegun(id uint32) bool {
 func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
 	h := c.find(f.StreamID)
 	if h != nil {
-		if c.server && (h.gotEnd || !f.StreamEnded()) { // trailers are the end of a request (RFC 9113, 8.1)
+		if c.server && (h.gotEnd || !f.StreamEnded()) { // trailers must end a request (RFC 9113, 8.1)
 			h.cut(http2.ErrCodeProtocol)
 			h.sink.reset(h, http2.ErrCodeProtocol, false)
 			return nil
@@ -78,7 +78,7 @@ func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
 			c.goAway(http2.ErrCodeProtocol, "a stream of the server's")
 			return fmt.Errorf("relay: a stream of the server's")
 		}
-		return nil // of a stream that we have ended
+		return nil // of a stream that the relay has ended
 	}
 	c.mu.Lock()
 	switch {
@@ -86,7 +86,7 @@ func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
 		c.mu.Unlock()
 		c.goAway(http2.ErrCodeProtocol, "a stream with an even number")
 		return fmt.Errorf("relay: a stream with an even number")
-	case f.StreamID <= c.last: // trailers of a stream that we have ended
+	case f.StreamID <= c.last: // trailers of a stream that the relay has ended
 		c.mu.Unlock()
 		return nil
 	}
@@ -102,7 +102,7 @@ func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
 		c.kick()
 		return nil
 	}
-	if c.err != nil { // nobody would tell the stream's sink that the connection has ended
+	if c.err != nil { // otherwise no one would tell the stream's sink that the connection has ended
 		c.mu.Unlock()
 		return c.err
 	}
@@ -124,7 +124,8 @@ func (c *conn) onData(f *http2.DataFrame) error {
 		c.goAway(http2.ErrCodeFlowControl, "more data than the connection's window")
 		return errors.New("relay: more data than the connection's window")
 	}
-	// Of the connection's window what has come is free at once: the streams' own bound it.
+	// Received bytes are returned to the connection's window at once: the streams' own windows
+	// limit them.
 	if c.unsaid += size; c.unsaid >= connWindow/4 {
 		c.framer.WriteWindowUpdate(0, uint32(c.unsaid))
 		c.granted += int64(c.unsaid)
@@ -221,11 +222,11 @@ func (c *conn) onWindow(f *http2.WindowUpdateFrame) error {
 	return nil
 }
 
-// tooManyPings is how gRPC's servers and clients call it (grpc: internal/transport).
+// tooManyPings is gRPC's name for this error (grpc: internal/transport).
 const tooManyPings = "too_many_pings"
 
-// mostPings is how many pings may come too early, and idlePing how long a peer without streams has
-// to wait; both are gRPC's.
+// mostPings is the permitted number of early pings, and idlePing the minimum interval for a peer
+// without streams; both are gRPC's values.
 const (
 	mostPings = 2
 	idlePing  = 2 * time.Hour
@@ -261,8 +262,8 @@ func (c *conn) onPing(f *http2.PingFrame) error {
 	return nil
 }
 
-// onGoAway: the peer begins, or accepts, no more streams. Those of ours that it has not looked at
-// may be started elsewhere.
+// onGoAway: the peer opens, or accepts, no more streams. Our streams that it has not processed may
+// be repeated elsewhere.
 func (c *conn) onGoAway(f *http2.GoAwayFrame) {
 	c.mu.Lock()
 	c.away = true
@@ -285,7 +286,7 @@ func (c *conn) onGoAway(f *http2.GoAwayFrame) {
 	c.endIfIdle()
 }
 
-// goAway says that no more streams are taken.
+// goAway tells the peer that no more streams are accepted.
 func (c *conn) goAway(code http2.ErrCode, why string) {
 	c.mu.Lock()
 	c.away = true
@@ -294,20 +295,20 @@ func (c *conn) goAway(code http2.ErrCode, why string) {
 	c.kick()
 }
 
-// endIfIdle ends a connection on which no more streams are begun when the last one has ended.
+// endIfIdle ends a draining connection when its last stream has ended.
 func (c *conn) endIfIdle() {
 	c.mu.Lock()
 	over := c.away && len(c.streams) == 0
 	c.mu.Unlock()
 	if over {
 		c.fail(errAway)
-		c.nc.SetReadDeadline(time.Now()) // its reader
+		c.nc.SetReadDeadline(time.Now()) // wakes its reader
 	}
 }
 
 var errAway = fmt.Errorf("relay: the connection was ended in good order")
 
-// room says whether a stream of ours can be begun.
+// room reports whether one of our streams can be opened.
 func (c *conn) room() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -318,7 +319,7 @@ func (c *conn) roomLocked() bool {
 	return c.err == nil && !c.away && uint32(len(c.streams)) < c.most && c.last <= mostWindow-2
 }
 
-// open begins a stream of ours. It gives nil if the connection takes no more.
+// open opens a stream. It returns nil if the connection accepts no more.
 func (c *conn) open(fields []hpack.HeaderField, s sink) *half {
 	c.mu.Lock()
 	if !c.roomLocked() {
@@ -338,7 +339,7 @@ func (c *conn) open(fields []hpack.HeaderField, s sink) *half {
 	return h
 }
 
-// writeHeaders writes a block of headers. The caller has locked mu.
+// writeHeaders writes a header block. The caller holds mu.
 func (c *conn) writeHeaders(id uint32, fields []hpack.HeaderField, end bool) {
 	c.forgive = true
 	c.block.Reset()
@@ -382,13 +383,13 @@ func (h *half) headers(fields []hpack.HeaderField, end bool) {
 	c.endIfIdle()
 }
 
-// data sends what the windows take, and keeps the rest. It says how much was sent.
+// data sends what the windows permit, and queues the rest. It returns the number of sent bytes.
 func (h *half) data(b []byte, end bool) int {
 	c := h.c
 	c.mu.Lock()
 	if c.streams[h.id] != h || h.sentEnd {
 		c.mu.Unlock()
-		return len(b) // nobody wants it
+		return len(b) // the stream has ended
 	}
 	n := 0
 	if len(h.waiting) == 0 {
@@ -396,7 +397,7 @@ func (h *half) data(b []byte, end bool) int {
 	}
 	if n < len(b) || len(h.waiting) > 0 {
 		h.waiting = append(h.waiting, b[n:]...)
-		h.end = h.end || end // which may come alone, after what waits
+		h.end = h.end || end // the end may come alone, after waiting data
 		if !h.queued {
 			h.queued = true
 			c.queue = append(c.queue, h)
@@ -408,7 +409,8 @@ func (h *half) data(b []byte, end bool) int {
 	return n
 }
 
-// writeData writes as much as it may, and says how much. The caller has locked mu.
+// writeData writes as much as the windows permit, and returns the number of bytes. The caller holds
+// mu.
 func (c *conn) writeData(h *half, b []byte, end bool) (n int) {
 	c.forgive = true
 	if len(b) == 0 {
@@ -437,7 +439,7 @@ func (c *conn) writeData(h *half, b []byte, end bool) (n int) {
 	return n
 }
 
-// pump sends what has waited, as far as it may now.
+// pump sends waiting data, as far as the windows permit.
 func (c *conn) pump() {
 	type sent struct {
 		h *half
@@ -474,7 +476,7 @@ func (c *conn) pump() {
 			}
 		}
 	}
-	if len(rest) > 0 && len(all) > 0 { // start with another one next time
+	if len(rest) > 0 && len(all) > 0 { // begin with another stream next time
 		rest = append(rest[1:], rest[0])
 	}
 	c.queue = rest
@@ -486,7 +488,7 @@ func (c *conn) pump() {
 	c.endIfIdle()
 }
 
-// giveBack lets the peer send so many bytes more on a stream.
+// giveBack grants the peer n more bytes on a stream.
 func (h *half) giveBack(n int) {
 	if n <= 0 {
 		return
@@ -504,7 +506,7 @@ func (h *half) giveBack(n int) {
 	c.mu.Unlock()
 }
 
-// cut ends a stream from our side. The sink is not called.
+// cut resets a stream, without calling its sink.
 func (h *half) cut(code http2.ErrCode) {
 	c := h.c
 	c.mu.Lock()
@@ -517,7 +519,7 @@ func (h *half) cut(code http2.ErrCode) {
 	c.endIfIdle()
 }
 
-// cutAtEnd ends a stream from our side when all of it has been written, including its end: the peer
+// cutAtEnd resets a stream when all of it has been written, including its end, because the peer
 // need not send more.
 func (h *half) cutAtEnd(code http2.ErrCode) {
 	c := h.c
@@ -531,7 +533,7 @@ func (h *half) cutAtEnd(code http2.ErrCode) {
 	c.endIfIdle()
 }
 
-// drop forgets a stream that the peer has ended.
+// drop removes a stream that the peer has reset.
 func (c *conn) drop(id uint32) *half {
 	c.mu.Lock()
 	h := c.streams[id]
@@ -541,8 +543,8 @@ func (c *conn) drop(id uint32) *half {
 	return h
 }
 
-// settleLocked forgets a stream that both sides have ended, or that is cut at its end. The caller
-// has locked mu.
+// settleLocked removes a stream that both sides have ended, or that must be reset at its end. The
+// caller holds mu.
 func (h *half) settleLocked() {
 	switch {
 	case !h.sentEnd:
@@ -554,7 +556,7 @@ func (h *half) settleLocked() {
 	}
 }
 
-// watchIdle asks a silent peer whether it is there, and gives what ends that.
+// watchIdle pings a silent peer. stop ends that.
 func (c *conn) watchIdle() (stop func()) {
 	if c.limits.idle == 0 {
 		return nil
@@ -569,7 +571,7 @@ func (c *conn) watchIdle() (stop func()) {
 			c.mu.Unlock()
 			return
 		case c.limits.idleStreams && len(c.streams) == 0:
-			c.read.Store(time.Now().UnixNano()) // it is not asked, and has until the first stream's end
+			c.read.Store(time.Now().UnixNano()) // not pinged; the time starts again with the next stream
 			next = c.limits.idle
 		case c.pinged.Load() && silent >= c.limits.idle+c.limits.idleTimeout:
 			c.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// TestMalformedThenData: a malformed HEADERS ends its stream only (RFC 9113, 8.1.1), and what the
-// peer has sent of that stream meanwhile does not end the connection.
+// TestMalformedThenData: a malformed HEADERS frame ends only its stream (RFC 9113, 8.1.1). Further
+// frames that the peer has already sent on that stream do not end the connection.
 func TestMalformedThenData(t *testing.T) {
 	b := newBed(t)
 	c := rawClient(t, b.addr)
@@ -45,7 +45,7 @@ func TestMalformedThenData(t *testing.T) {
 	}
 }
 
-// pipes is a listener for connections that are made in the process.
+// pipes is a listener for in-process connections.
 type pipes struct{ c chan net.Conn }
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -58,8 +58,8 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return nil }
 
-// TestDrainSlowClient: the last answer of a connection that is drained reaches a client that takes
-// 2 s to read it.
+// TestDrainSlowClient: the last answer on a draining connection reaches a client that takes 2 s to
+// read it.
 func TestDrainSlowClient(t *testing.T) {
 	s := newServer(t, "s", "127.0.0.1:0")
 	b := newBed(t, s.addr)

@@ -19,8 +19,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestSinkIsThere: a stream that other goroutines can find has its sink, so the end of the
-// connection while streams begin is told to all of them.
+// TestSinkIsThere: a stream that other goroutines can find has its sink, so a connection that ends
+// while streams are opened reports the end to all of them.
 func TestSinkIsThere(t *testing.T) {
 	one, other := net.Pipe()
 	defer one.Close()
@@ -46,8 +46,8 @@ func TestSinkIsThere(t *testing.T) {
 	}
 }
 
-// TestResetWhileBeginning: clients that reset their connections while they begin streams, with some
-// bytes changed, leave nothing, and others are served.
+// TestResetWhileBeginning: clients that reset their connections while they open streams, with some
+// changed bytes, leave nothing behind, and other clients are served.
 func TestResetWhileBeginning(t *testing.T) {
 	s := newServer(t, "s", "127.0.0.1:0")
 	b := newBed(t, s.addr)
@@ -89,7 +89,7 @@ func TestResetWhileBeginning(t *testing.T) {
 	})
 }
 
-// streams is how many streams there are towards etcd.
+// streams is the number of streams to etcd.
 func streams(b *bed) (n int) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
@@ -101,8 +101,8 @@ func streams(b *bed) (n int) {
 	return n
 }
 
-// refusal is how the relay ends a connection or a stream: the first RST_STREAM or GOAWAY, with what
-// that says.
+// refusal is how the relay ends a connection or a stream: the type and the code of the first
+// RST_STREAM or GOAWAY.
 func (r *raws) refusal(t *testing.T) (http2.FrameType, http2.ErrCode) {
 	t.Helper()
 	for {
@@ -120,7 +120,7 @@ func (r *raws) refusal(t *testing.T) (http2.FrameType, http2.ErrCode) {
 	}
 }
 
-// TestRefused: what HTTP/2 does not allow ends the stream or the connection, with its code.
+// TestRefused: a violation of HTTP/2 ends the stream or the connection, with the right code.
 func TestRefused(t *testing.T) {
 	b := newBed(t)
 	head := func(id uint32) string {
@@ -135,7 +135,7 @@ func TestRefused(t *testing.T) {
 		return string(binary.BigEndian.AppendUint32(append(h, byte(flags)), id)) + payload
 	}
 	full := strings.Repeat(frame(http2.FrameData, 0, 1, strings.Repeat("x", maxFrame)), streamWindow/maxFrame)
-	asked := head(1) + frame(http2.FrameData, 0, 1, "\x00\x00\x00\x00\x01x") // and waits for an etcd
+	asked := head(1) + frame(http2.FrameData, 0, 1, "\x00\x00\x00\x00\x01x") // waits for an etcd
 	for name, sent := range map[string]struct {
 		text string
 		kind http2.FrameType
@@ -169,7 +169,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestConnectionHeader: gRPC's server judges a request with a header that HTTP/2 does not have.
+// TestConnectionHeader: a request with a header that HTTP/2 forbids goes to gRPC's server, which
+// refuses it.
 func TestConnectionHeader(t *testing.T) {
 	k := &client{r: &Relay{Config: Config{Router: &router{}}}}
 	fields := []hpack.HeaderField{{Name: ":method", Value: "POST"}, {Name: ":path", Value: "/x/Echo"},
@@ -182,8 +183,8 @@ func TestConnectionHeader(t *testing.T) {
 	}
 }
 
-// TestPanicEndsOneConnection: a fault ends the connection that met it. Other clients continue, also
-// where the fault ended the connection to etcd.
+// TestPanicEndsOneConnection: a panic ends the connection where it happened. Other clients
+// continue, even if it ended the connection to etcd.
 func TestPanicEndsOneConnection(t *testing.T) {
 	s := newServer(t, "s", "127.0.0.1:0")
 	b := newBed(t, s.addr)
@@ -201,7 +202,7 @@ func TestPanicEndsOneConnection(t *testing.T) {
 	}
 }
 
-// TestLastWord: a connection that has ended is closed although its peer reads nothing.
+// TestLastWord: an ended connection is closed although its peer reads nothing.
 func TestLastWord(t *testing.T) {
 	one, other := net.Pipe()
 	defer other.Close()
@@ -225,8 +226,8 @@ func TestLastWord(t *testing.T) {
 	}
 }
 
-// TestNextConnection: the end of an endpoint's connection that is noticed late does not take its
-// next one out of use.
+// TestNextConnection: a late report of a connection's end does not remove the endpoint's next
+// connection.
 func TestNextConnection(t *testing.T) {
 	p, l := &pool{}, &link{}
 	before, now := &conn{}, &conn{}

@@ -15,16 +15,16 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// How connections to etcd are tried again, as the gateway's own client does.
+// Pauses between attempts to connect to etcd, as in the gateway's own client.
 const (
 	firstPause  = 100 * time.Millisecond
 	mostPause   = 2 * time.Second
 	connectWait = 5 * time.Second
-	lookEvery   = time.Second // at the endpoints
+	lookEvery   = time.Second // interval of reading the endpoints
 )
 
 // pool has the connections to etcd's members, one to each. Requests go to them in turn, except for
-// those that are for one of them. If there is no connection they wait.
+// those with a preferred member. Without a connection, requests wait.
 type pool struct {
 	r    *Relay
 	ctx  context.Context
@@ -33,22 +33,22 @@ type pool struct {
 
 	mu      sync.Mutex
 	links   map[string]*link
-	up      []member // another slice after each change
+	up      []member // replaced after each change, never modified
 	next    int
-	waiting []*call      // for a connection, or for room at one
-	waits   atomic.Int64 // how many these are
+	waiting []*call      // waiting for a connection, or for room on one
+	waits   atomic.Int64 // number of waiting calls
 	drained bool
 }
 
-// link is one endpoint of etcd's.
+// link is an endpoint of etcd.
 type link struct {
 	scheme, network, address, authority string
 	tls                                 *tls.Config
 	stop                                context.CancelFunc
 }
 
-// member is a connection that is up, and where to. It is not changed: requests read it without a
-// lock, while the endpoint may have its next connection already.
+// member is a live connection and its endpoint. It is immutable: requests read it without a lock,
+// while the endpoint may already have its next connection.
 type member struct {
 	*link
 	conn *conn
@@ -69,7 +69,7 @@ func (p *pool) begin(r *Relay) {
 	})
 }
 
-// look has a connection to each endpoint that there is now.
+// look ensures that each current endpoint has a connection.
 func (p *pool) look() {
 	now := p.r.Endpoints()
 	p.mu.Lock()
@@ -92,7 +92,7 @@ func (p *pool) look() {
 	}
 }
 
-// parse reads an endpoint as etcd's clients do: a URL of http, https, unix or unixs, or HOST:PORT.
+// parse parses an endpoint as etcd's clients do: a URL of http, https, unix or unixs, or HOST:PORT.
 func (p *pool) parse(at string) *link {
 	l := &link{scheme: "http", network: "tcp", address: at}
 	secure := p.r.TLS != nil
@@ -131,7 +131,7 @@ func (p *pool) parse(at string) *link {
 	return l
 }
 
-// run keeps a connection until ctx ends.
+// run maintains a connection until ctx ends.
 func (p *pool) run(ctx context.Context, l *link) {
 	for pause := firstPause; ctx.Err() == nil; {
 		c, err := p.connect(ctx, l)
@@ -180,7 +180,7 @@ func (p *pool) connect(ctx context.Context, l *link) (*conn, error) {
 	c := newConn(nc, false, limits{idle: p.r.UpstreamPing, idleTimeout: p.r.UpstreamPingTimeout, idleStreams: true},
 		p.r.Panicked)
 	c.onDead = func() { p.gone(c) }
-	c.onFrame = p.retry // which may have ended a stream
+	c.onFrame = p.retry // a frame may have ended a stream
 	c.start()
 	p.work.Go(c.serve)
 	select {
@@ -195,7 +195,7 @@ func (p *pool) connect(ctx context.Context, l *link) (*conn, error) {
 	}
 }
 
-// ready takes a connection into use.
+// ready adds a connection.
 func (p *pool) ready(l *link, c *conn) {
 	p.mu.Lock()
 	p.up = append(slices.Clone(p.up), member{l, c})
@@ -203,7 +203,7 @@ func (p *pool) ready(l *link, c *conn) {
 	p.retry()
 }
 
-// retry sends what waits, as far as there is room for it. The caller has locked nothing.
+// retry sends waiting requests as far as there is room. The caller must hold no locks.
 func (p *pool) retry() {
 	if p.waits.Load() == 0 {
 		return
@@ -218,7 +218,7 @@ func (p *pool) retry() {
 	}
 }
 
-// gone takes a connection out of use.
+// gone removes a connection.
 func (p *pool) gone(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -231,8 +231,8 @@ func (p *pool) any() bool {
 	return len(p.up) > 0
 }
 
-// send sends a request to the member that it is for, or the next that takes it, or has it wait. The
-// caller has locked the call's mu.
+// send sends a request to its preferred member, or to the next one with room, or queues it. The
+// caller holds the call's mu.
 func (p *pool) send(x *call) {
 	sent := func(at member, first bool) bool {
 		if !x.sendTo(at) {
@@ -273,15 +273,14 @@ func (p *pool) send(x *call) {
 			p.waits.Store(int64(len(p.waiting)))
 		}
 		p.mu.Unlock()
-		// A connection that became free before the request was queued would wake nobody, so check
-		// again.
+		// A connection that became free before the request was queued wakes no one, so check again.
 		if !changed && (!slices.ContainsFunc(up, func(m member) bool { return m.conn.room() }) || !p.forget(x)) {
 			return
 		}
 	}
 }
 
-// forget takes a request out of those that wait, and says whether it was one.
+// forget removes a waiting request, and reports whether it was waiting.
 func (p *pool) forget(x *call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -291,7 +290,7 @@ func (p *pool) forget(x *call) bool {
 	return len(p.waiting) < n
 }
 
-// drain ends what waits.
+// drain ends the waiting requests.
 func (p *pool) drain() {
 	p.mu.Lock()
 	p.drained = true

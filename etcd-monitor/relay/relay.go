@@ -15,42 +15,42 @@ import (
 
 // Plan is the request to etcd for a client's request.
 type Plan struct {
-	// Message is sent, as one message, in pieces that are no longer changed.
+	// Message is the message to send, in pieces that must not change any more.
 	Message [][]byte
-	// Method is etcd's ("": the client's).
+	// Method is the method at etcd; "": the client's.
 	Method string
-	// First is the endpoint of the preferred member. "": any, by turns.
+	// First is the endpoint of the preferred member; "": the members in turn.
 	First string
-	// Sent is called, each time that the request is sent, with whether First has it. nil: not
-	// called.
+	// Sent is called each time the request is sent, and first reports whether it went to First.
+	// nil: not called.
 	Sent func(first bool)
-	// See is called with the beginning of the answer, before the client has any of it: 64 bytes, or
-	// the whole if it has fewer; and with its length. nil: not called.
+	// See is called with the first 64 bytes of the answer, or the whole if it is shorter, and with
+	// the answer's length, before the client gets any of it. nil: not called.
 	See func(head []byte, size int)
-	// Answer makes the client's answer of etcd's; nil: it is the same. If ok is false nothing was
-	// executed, and the request goes to this process's own server.
+	// Answer converts etcd's answer to the client's; nil: they are equal. If ok is false, nothing
+	// was executed, and the request goes to this process's gRPC server.
 	Answer func(message []byte) (answer [][]byte, ok bool)
-	// Refused says whether an error of etcd's is not for the client: nothing was executed, and the
-	// request goes to this process's own server. nil: it never is.
+	// Refused reports whether an error of etcd is not for the client, because nothing was executed:
+	// the request then goes to this process's gRPC server. nil: never.
 	Refused func(code codes.Code, message string) bool
-	// Done is called with the result, and etcd's time. It is not called if the request goes to this
-	// process's own server. nil: not called.
+	// Done is called with the result and etcd's time, unless the request goes to this process's
+	// gRPC server. nil: not called.
 	Done func(code codes.Code, took time.Duration)
 	// Serve, if not nil, answers in this process: nothing is sent to etcd, and the fields above are
 	// ignored. ctx has the client's metadata as in a gRPC server's handlers, and ends with the
-	// client's stream. It runs on a goroutine of its own.
+	// client's stream. Serve runs on a separate goroutine.
 	Serve func(ctx context.Context) (Message, error)
-	// Now, if not nil, is called before Serve, by the goroutine that reads the client's connection:
-	// it answers if that takes no waiting. Otherwise ok is false.
+	// Now, if not nil, is called before Serve, by the goroutine that reads the client's connection.
+	// It answers if that needs no waiting; otherwise ok is false.
 	Now func() (answer Message, ok bool)
 }
 
-// Router says what is passed on.
+// Router decides which requests are passed on.
 type Router interface {
-	// May says whether a method's requests are examined. They are single messages, with a single
-	// answer.
+	// May reports whether a method's requests are examined. Such a method must have one request
+	// message and one answer message.
 	May(method string) bool
-	// Plan looks at a request. nil: it goes to this process's own server. metadata gives the values
+	// Plan examines a request. nil sends it to this process's gRPC server. metadata returns values
 	// of the client's metadata.
 	Plan(method string, metadata func(name string) string, message []byte) *Plan
 }
@@ -60,28 +60,28 @@ type Config struct {
 	Router Router
 	// Local connects to this process's own gRPC server.
 	Local func() (net.Conn, error)
-	// Endpoints returns etcd's endpoints, in the form for its clients; called now and then.
+	// Endpoints returns etcd's endpoints, in the form of etcd's clients. It is called regularly.
 	Endpoints func() []string
-	// TLS is for connections to etcd, if it is not nil and an endpoint does not say http.
+	// TLS is for connections to etcd, if it is not nil and the endpoint does not say http.
 	TLS *tls.Config
-	// Added gives the metadata that each request to etcd has besides the client's.
+	// Added returns additional metadata for each request to etcd.
 	Added func() []hpack.HeaderField
 	// UserAgent is sent to etcd.
 	UserAgent string
-	// Stopped is the error of clients whose request waited for a connection to etcd when the relay
-	// was drained.
+	// Stopped is the error for clients whose request was waiting for a connection to etcd when the
+	// relay was drained.
 	Stopped string
-	// Panicked is called for faults of this package and of the Router. Each ended one connection.
+	// Panicked is called for a panic of this package or the Router, which has ended one connection.
 	Panicked func(fault any, stack []byte)
 
-	// MaxMessage is how long a message is collected; this process's own server refuses a longer
-	// one. MaxStreams bounds the streams of a client's connection.
+	// MaxMessage is the maximum size of a collected message; longer ones go to this process's gRPC
+	// server, which refuses them. MaxStreams limits the streams of a client's connection.
 	MaxMessage int
 	MaxStreams uint32
-	// PingMin is the minimum interval of a client's pings; PingAfter is when a silent client is
-	// pinged, and PingTimeout how long to wait for its answer.
+	// PingMin is the minimum interval of a client's pings. PingAfter is the silence after which the
+	// relay pings a client, and PingTimeout the timeout for its answer.
 	PingMin, PingAfter, PingTimeout time.Duration
-	// UpstreamPing and UpstreamPingTimeout are the same of etcd, while it is asked something.
+	// UpstreamPing and UpstreamPingTimeout are the same for etcd, while it has open requests.
 	UpstreamPing, UpstreamPingTimeout time.Duration
 }
 
@@ -94,10 +94,10 @@ type Relay struct {
 	clients map[*conn]bool
 	drained bool
 	running sync.WaitGroup // connections
-	serving sync.WaitGroup // requests that this process answers; those of running begin them
+	serving sync.WaitGroup // requests that this process answers; only goroutines of running start them
 }
 
-// New makes a relay. It connects to etcd at once, and again when it has to, until Close.
+// New makes a relay. It connects to etcd at once, and reconnects when necessary, until Close.
 func New(cfg Config) *Relay {
 	r := &Relay{Config: cfg, clients: map[*conn]bool{}}
 	r.pool.begin(r)
@@ -120,7 +120,7 @@ func (r *Relay) serve(nc net.Conn) {
 		idleTimeout: r.PingTimeout}, r.Panicked)
 	own := &client{r: r}
 	c.accept = own.accept
-	c.start() // before Drain finds it: the settings are a connection's first frame
+	c.start() // before Drain can find it: the settings must be a connection's first frame
 	r.mu.Lock()
 	if r.drained {
 		r.mu.Unlock()
@@ -140,9 +140,9 @@ func (r *Relay) serve(nc net.Conn) {
 	}()
 }
 
-// Drain makes clients go elsewhere: the relay accepts no new connections and streams, requests that
-// wait for a connection to etcd end, and connections end with their last streams. It waits until
-// all have, or ctx is done.
+// Drain makes clients use another server. The relay accepts no new connections and streams,
+// requests that wait for a connection to etcd end, and connections end with their last streams.
+// Drain waits until all have ended, or ctx is done.
 func (r *Relay) Drain(ctx context.Context) {
 	r.mu.Lock()
 	r.drained = true
@@ -180,11 +180,11 @@ func (r *Relay) Close() {
 	r.serving.Wait()
 }
 
-// Reachable says whether there is a connection to etcd.
+// Reachable reports whether there is a connection to etcd.
 func (r *Relay) Reachable() bool { return r.pool.any() }
 
-// client is a client's connection, with the one to this process's own server that it has when it
-// needs it.
+// client is a client's connection, and its connection to this process's gRPC server, which is made
+// on first use.
 type client struct {
 	r     *Relay
 	mu    sync.Mutex
@@ -192,12 +192,12 @@ type client struct {
 	over  bool
 }
 
-// accept makes the call of a stream of the client's.
+// accept makes the call for a stream of the client.
 func (k *client) accept(h *half, fields []hpack.HeaderField) beginner {
 	return &call{client: k, down: h, fields: fields}
 }
 
-// collects says whether a request is one that may be passed on.
+// collects reports whether a request may be passed on.
 func (k *client) collects(x *call) bool {
 	for _, f := range x.fields {
 		switch f.Name {
@@ -212,7 +212,7 @@ func (k *client) collects(x *call) bool {
 				return false
 			}
 		case "connection":
-			return false // HTTP/2 has none, and a gRPC server refuses it
+			return false // HTTP/2 forbids it, and a gRPC server refuses it
 		case "grpc-encoding":
 			if f.Value != "identity" {
 				return false
@@ -222,7 +222,7 @@ func (k *client) collects(x *call) bool {
 	return k.r.Router.May(x.method)
 }
 
-// server gives the connection to this process's own server.
+// server returns the connection to this process's gRPC server.
 func (k *client) server() (*conn, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -252,13 +252,13 @@ func (k *client) close() {
 	k.over = true
 	local := k.local
 	k.mu.Unlock()
-	if local != nil { // without the lock: its streams' calls may be about to ask for it
+	if local != nil { // without the lock: the calls of its streams may be about to request it
 		local.fail(net.ErrClosed)
 		local.nc.Close()
 	}
 }
 
-// hopByHop says about which headers each connection has its own (gRPC over HTTP2, "Requests").
+// hopByHop reports whether a header belongs to a single connection (gRPC over HTTP2, "Requests").
 func hopByHop(name string) bool {
 	switch name {
 	case "content-type", "user-agent", "te", "connection":

@@ -29,7 +29,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// raw is a codec for messages that are bytes.
+// raw is a codec for messages that are plain bytes.
 type raw struct{}
 
 func (raw) Name() string { return "proto" }
@@ -41,14 +41,14 @@ func (raw) Unmarshal(b mem.BufferSlice, v any) error {
 	return nil
 }
 
-// server is a gRPC server that answers what it is asked, with its name in the trailer.
+// server is a gRPC server that echoes requests, with its name in the trailer.
 type server struct {
 	name  string
 	grpc  *grpc.Server
 	addr  string
 	block chan struct{} // a method "/x/Wait" ends when it is closed, or with the client
-	ended atomic.Int32  // of those, with the client
-	seen  atomic.Int32  // requests
+	ended atomic.Int32  // number of those that ended with the client
+	seen  atomic.Int32  // number of requests
 }
 
 func (s *server) handle(_ any, stream grpc.ServerStream) error {
@@ -65,7 +65,7 @@ func (s *server) handle(_ any, stream grpc.ServerStream) error {
 			return err
 		}
 		s.seen.Add(1)
-		if string(b) == "burst" { // and the end, whatever else the client has to say
+		if string(b) == "burst" { // ends the stream, whatever else the client sends
 			for range 3 {
 				large := make([]byte, 1<<20)
 				if err := stream.SendMsg(&large); err != nil {
@@ -105,16 +105,16 @@ func newServer(t testing.TB, name, address string) *server {
 	return s
 }
 
-// router passes on all that does not begin with "local", changes what begins with "wrap", and has
-// this process answer what begins with "serve".
+// router passes on messages, except for those that begin with "local". It changes those that begin
+// with "wrap", and makes this process answer those that begin with "serve".
 type router struct {
 	mu    sync.Mutex
 	heads []string
 	sizes []int
 	done  map[codes.Code]int
 	own   answers
-	first string // the endpoint that all is for
-	sent  []bool // whether it had it
+	first string // the preferred endpoint of all requests
+	sent  []bool // whether each went there
 }
 
 func (r *router) May(method string) bool { return method != "/x/Stream" }
@@ -161,13 +161,13 @@ func (r *router) count(code codes.Code) int {
 	return r.done[code]
 }
 
-// bed is a relay before servers.
+// bed is a relay in front of servers.
 type bed struct {
 	*Relay
 	router *router
 	local  *server
 	addr   string
-	faults atomic.Int32 // that a connection ended by
+	faults atomic.Int32 // number of panics that ended a connection
 }
 
 func newBed(t testing.TB, endpoints ...string) *bed {
@@ -213,8 +213,8 @@ func ask(ctx context.Context, c *grpc.ClientConn, method, message string) (answe
 	return string(out), strings.Join(trailer.Get("who"), ","), err
 }
 
-// TestFirst: what is for one member goes there while it is connected, and to the others in turn
-// when it is not, or is none.
+// TestFirst: a request with a preferred member goes there while it is connected, and otherwise to
+// the members in turn.
 func TestFirst(t *testing.T) {
 	one, two, three := newServer(t, "one", "127.0.0.1:0"), newServer(t, "two", "127.0.0.1:0"),
 		newServer(t, "three", "127.0.0.1:0")
@@ -276,8 +276,8 @@ func TestFirst(t *testing.T) {
 	sent(0)
 }
 
-// TestPassed: what is passed on comes back as it was answered, by whomever it ought to be, large
-// and small, from several members in turn; errors with their words, metadata both ways.
+// TestPassed: answers come back unchanged from the right server, large and small, from several
+// members in turn; also errors with their messages, and metadata in both directions.
 func TestPassed(t *testing.T) {
 	one, two := newServer(t, "one", "127.0.0.1:0"), newServer(t, "two", "127.0.0.1:0")
 	b := newBed(t, one.addr, "http://"+two.addr)
@@ -341,7 +341,7 @@ func TestPassed(t *testing.T) {
 	if err := stream.RecvMsg(&[]byte{}); err != io.EOF {
 		t.Error(err)
 	}
-	// The end of what is sent may come alone, when what is before it waits.
+	// The end of a stream may come alone, after waiting data.
 	stream, err = c.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/x/Stream")
 	if err != nil {
 		t.Fatal(err)
@@ -354,7 +354,7 @@ func TestPassed(t *testing.T) {
 		}
 		stream.CloseSend()
 	}()
-	time.Sleep(100 * time.Millisecond) // all windows are full
+	time.Sleep(100 * time.Millisecond) // until all windows are full
 	for n := range parts {
 		var got []byte
 		if err := stream.RecvMsg(&got); err != nil || len(got) != 50_000 || got[0] != byte(n) {
@@ -369,8 +369,8 @@ func TestPassed(t *testing.T) {
 	}
 }
 
-// TestMany: many requests of many clients at once, with answers that differ in size, are each
-// answered with their own.
+// TestMany: many concurrent requests of many clients, with answers of different sizes, each get
+// their own answer.
 func TestMany(t *testing.T) {
 	s := newServer(t, "s", "127.0.0.1:0")
 	b := newBed(t, s.addr)
@@ -404,8 +404,8 @@ func TestMany(t *testing.T) {
 	})
 }
 
-// TestSlowReader: a client that asks for much and reads nothing holds up nobody else, and no more
-// is kept for it than its windows.
+// TestSlowReader: a client that requests much and reads nothing delays no other, and the relay
+// keeps no more for it than its windows.
 func TestSlowReader(t *testing.T) {
 	s := newServer(t, "s", "127.0.0.1:0")
 	b := newBed(t, s.addr)
@@ -438,7 +438,7 @@ func TestSlowReader(t *testing.T) {
 		for len(rest) > 0 {
 			n := min(len(rest), 16384)
 			if f.WriteData(id, n == len(rest), rest[:n]) != nil {
-				id = 1000 // it is no longer read
+				id = 1000 // the relay does not read from it any more
 				break
 			}
 			rest = rest[n:]
@@ -469,9 +469,8 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestSlowEnd: a stream that its server ends has its end behind all that was sent, also where the
-// client, who has not ended it, reads late: a gRPC server resets such a stream when it has ended
-// it.
+// TestSlowEnd: the end of a stream comes after all its data, even if the client, which has not
+// ended the stream itself, reads late. A gRPC server resets such a stream after its end.
 func TestSlowEnd(t *testing.T) {
 	b := newBed(t)
 	c := b.dial(t)
@@ -496,7 +495,7 @@ func TestSlowEnd(t *testing.T) {
 	}
 }
 
-// TestGoes: a client that goes ends what it has asked for at etcd; one whose time is over, too.
+// TestGoes: a client that leaves, or whose deadline passes, ends its requests at etcd.
 func TestGoes(t *testing.T) {
 	s := newServer(t, "s", "127.0.0.1:0")
 	b := newBed(t, s.addr)
@@ -514,8 +513,9 @@ func TestGoes(t *testing.T) {
 	poll.Until(t, 5*time.Second, "etcd's request has ended", func() bool { return s.ended.Load() == 2 })
 }
 
-// TestAway: requests wait for a connection to etcd as long as their clients do; what was sent when
-// etcd dies is not sent again; a drained relay takes nothing more, and ends what waits.
+// TestAway: requests wait for a connection to etcd as long as their clients do. A request that was
+// sent before etcd died is not resent. A drained relay accepts nothing more, and ends waiting
+// requests.
 func TestAway(t *testing.T) {
 	s := newServer(t, "s", "127.0.0.1:0")
 	b := newBed(t, s.addr)
@@ -575,8 +575,8 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestFull: what an etcd does not take, because it lets a connection have so many streams and no
-// more, waits until one of them has ended, with its answer or with its client.
+// TestFull: a request beyond etcd's limit of streams waits until another one ends, with its answer
+// or with its client.
 func TestFull(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -610,7 +610,7 @@ func TestFull(t *testing.T) {
 	asked.Wait()
 }
 
-// TestPings: who pings all the time is sent away, as by gRPC.
+// TestPings: a client that pings too often is disconnected, as by gRPC.
 func TestPings(t *testing.T) {
 	b := newBed(t, newServer(t, "s", "127.0.0.1:0").addr)
 	nc, err := net.Dial("tcp", b.addr)

@@ -15,15 +15,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Message is an answer of this process itself.
+// Message is an answer made by this process.
 type Message interface {
 	Size() int
 	MarshalTo(b []byte) (int, error)
 }
 
-// serve has this process answer a request that is there as a whole, without a server of gRPC's in
-// between. It says whether it does: what such a server would find fault with is left to it. The
-// caller has locked mu.
+// serve makes this process answer a complete request, without a gRPC server in between. It reports
+// whether it does: requests that such a server would refuse are left to it. The caller holds mu.
 func (x *call) serve() bool {
 	asked, ok := parseRequest(x.fields)
 	if !ok {
@@ -50,14 +49,14 @@ func (x *call) serve() bool {
 	return true
 }
 
-// answer sends what this process answers.
+// answer sends an answer of this process.
 func (x *call) answer(m Message, err error) {
 	x.mu.Lock()
 	defer x.unlock()
 	x.answerLocked(m, err)
 }
 
-// answerLocked is answer where the caller has locked mu.
+// answerLocked is answer for a caller that holds mu.
 func (x *call) answerLocked(m Message, err error) {
 	if x.over {
 		return
@@ -77,28 +76,28 @@ func (x *call) answerLocked(m Message, err error) {
 		return
 	}
 	st, ok := status.FromError(err)
-	if !ok { // as gRPC's servers do
+	if !ok { // the same as gRPC's servers
 		st = status.FromContextError(err)
 	}
 	fields := append(trailersOnly(st.Code(), st.Message()), details(st)...)
 	x.down.headers(fields, true)
 }
 
-// answerHead and answerEnd surround an answer that is not etcd's.
+// answerHead and answerEnd are the headers and trailers of an answer that is not etcd's.
 var (
 	answerHead = []hpack.HeaderField{{Name: ":status", Value: "200"},
 		{Name: "content-type", Value: "application/grpc"}}
 	answerEnd = []hpack.HeaderField{{Name: "grpc-status", Value: "0"}, {Name: "grpc-message", Value: ""}}
 )
 
-// trailersOnly are the headers of an answer that is an error alone.
+// trailersOnly are the headers of an answer that is only an error.
 func trailersOnly(code codes.Code, text string) []hpack.HeaderField {
 	return append(answerHead[:len(answerHead):len(answerHead)],
 		hpack.HeaderField{Name: "grpc-status", Value: strconv.Itoa(int(code))},
 		hpack.HeaderField{Name: "grpc-message", Value: encodeMessage(text)})
 }
 
-// details is the header with a status' details, if it has any.
+// details is the header with a status's details, if it has any.
 func details(st *status.Status) []hpack.HeaderField {
 	p := st.Proto()
 	if len(p.GetDetails()) == 0 {
@@ -111,7 +110,7 @@ func details(st *status.Status) []hpack.HeaderField {
 	return []hpack.HeaderField{{Name: "grpc-status-details-bin", Value: base64.RawStdEncoding.EncodeToString(b)}}
 }
 
-// respond sends a whole answer.
+// respond sends a complete answer.
 func (h *half) respond(message []byte) {
 	c := h.c
 	c.mu.Lock()
@@ -137,15 +136,14 @@ func (h *half) respond(message []byte) {
 	c.endIfIdle()
 }
 
-// asked is what a request says alongside its message: metadata, and how long it may take (below 0:
-// as long as it takes).
+// asked is a request's metadata and timeout (below 0: none).
 type asked struct {
 	metadata metadata.MD
 	limit    time.Duration
 }
 
-// parseRequest reads a request's headers. It is not ok where there is something to be decoded, or
-// to be refused, in them.
+// parseRequest parses a request's headers. ok is false if they contain something that must be
+// decoded or refused.
 func parseRequest(fields []hpack.HeaderField) (a asked, ok bool) {
 	a.limit = -1
 	for _, f := range fields {
@@ -167,7 +165,7 @@ func parseRequest(fields []hpack.HeaderField) (a asked, ok bool) {
 	return a, true
 }
 
-// context is a request's, as a gRPC server's handlers have it.
+// context is the request's context, as in a gRPC server's handlers.
 func (a asked) context() (context.Context, context.CancelFunc) {
 	ctx := context.Background()
 	if a.metadata != nil {
@@ -179,11 +177,11 @@ func (a asked) context() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, a.limit)
 }
 
-// timeoutUnits are those of grpc-timeout (gRPC over HTTP2, "Requests").
+// timeoutUnits are the units of grpc-timeout (gRPC over HTTP2, "Requests").
 var timeoutUnits = map[byte]time.Duration{'H': time.Hour, 'M': time.Minute, 'S': time.Second,
 	'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond}
 
-// timeoutOf reads grpc-timeout: up to eight digits and a unit.
+// timeoutOf parses grpc-timeout: up to eight digits and a unit.
 func timeoutOf(s string) (time.Duration, bool) {
 	if len(s) < 2 || len(s) > 9 {
 		return 0, false
@@ -199,5 +197,5 @@ func timeoutOf(s string) (time.Duration, bool) {
 	return time.Duration(n) * unit, true
 }
 
-// maxTimeout is the longest time that there is.
+// maxTimeout is the longest Duration.
 const maxTimeout = time.Duration(1<<63 - 1)

@@ -26,18 +26,18 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// text is a message of this process itself.
+// text is a message of this process.
 type text string
 
 func (m text) Size() int                       { return len(m) }
 func (m text) MarshalTo(b []byte) (int, error) { return copy(b, m), nil }
 
-// answers is what a bed's own process answers to a message that begins with "serve": what follows
-// says how.
+// answers makes the answers of a bed's own process to messages that begin with "serve": the rest of
+// the message selects the answer.
 type answers struct {
 	mu      sync.Mutex
 	began   int
-	ended   []error // of the contexts of those that waited
+	ended   []error // errors of the contexts of waiting requests
 	release chan struct{}
 }
 
@@ -84,9 +84,9 @@ func (a *answers) last() error {
 	return a.ended[len(a.ended)-1]
 }
 
-// TestServed: what this process answers itself comes to the client as from a gRPC server: small and
-// larger than any window, with errors, their words and details; its context has the client's
-// metadata and deadline, and ends with the request. What gRPC would have to decode goes there.
+// TestServed: answers of this process reach the client as from a gRPC server: small ones and ones
+// larger than any window, errors with their messages and details. The context has the client's
+// metadata and deadline, and ends with the request. Requests that need decoding go to gRPC.
 func TestServed(t *testing.T) {
 	b := newBed(t)
 	c := b.dial(t)
@@ -119,9 +119,8 @@ func TestServed(t *testing.T) {
 	}
 }
 
-// TestServedNow: what this process answers without waiting comes to the client the same way,
-// whatever its size; what cannot be is served with waiting, and what gRPC would have to decode goes
-// there.
+// TestServedNow: answers that need no waiting reach the client in the same way, whatever their
+// size. Other requests are served with waiting, and those that need decoding go to gRPC.
 func TestServedNow(t *testing.T) {
 	b := newBed(t)
 	c := b.dial(t)
@@ -153,8 +152,8 @@ func (c *counted) Write(b []byte) (int, error) {
 
 func (c *counted) NetConn() net.Conn { return c.Conn }
 
-// TestAnsweredAtOnce: what there is to be said to a client about all that came together is written
-// together, in the order in which it came, by who reads it.
+// TestAnsweredAtOnce: the reader writes all answers to a batch of frames together, in the order of
+// the requests.
 func TestAnsweredAtOnce(t *testing.T) {
 	b := newBed(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -170,7 +169,7 @@ func TestAnsweredAtOnce(t *testing.T) {
 	relayed := &counted{Conn: nc}
 	b.serve(relayed)
 	begun := false
-	for !begun { // the relay has acknowledged the settings
+	for !begun { // until the relay has acknowledged the settings
 		f, err := c.framer.ReadFrame()
 		if err != nil {
 			t.Fatal(err)
@@ -203,8 +202,8 @@ func TestAnsweredAtOnce(t *testing.T) {
 	}
 }
 
-// TestWritable: a connection can be written to until nobody has read for long, and again when
-// somebody has; of one that is not a socket that is not known.
+// TestWritable: a connection is writable until its peer has not read for long, and again when it
+// has. For a connection that is not a socket this is unknown.
 func TestWritable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -249,8 +248,8 @@ func TestWritable(t *testing.T) {
 	}
 }
 
-// TestServedGoes: the context of what this process answers ends when its client leaves, when the
-// request's time is over, and when the relay is closed, which waits for it.
+// TestServedGoes: the context of a request that this process answers ends when its client leaves,
+// when its timeout passes, and when the relay is closed, which waits for it.
 func TestServedGoes(t *testing.T) {
 	b := newBed(t)
 	c := b.dial(t)
@@ -266,7 +265,7 @@ func TestServedGoes(t *testing.T) {
 	asked.Wait()
 	poll.Until(t, 10*time.Second, "its context ends", func() bool { return b.router.own.waiting() == 0 })
 
-	// The relay's own clock, too: a client whose packets no longer come.
+	// The relay's own clock applies, too: for a client whose packets do not arrive any more.
 	h := rawClient(t, b.addr)
 	h.request(t, 1, "/x/Echo", "50m", "serve wait")
 	poll.Until(t, 10*time.Second, "it has waited", func() bool {
@@ -281,7 +280,7 @@ func TestServedGoes(t *testing.T) {
 		t.Errorf("a request whose time was over ended with status %s", got)
 	}
 
-	// Drain lets it end; Close ends it.
+	// Drain waits for it; Close cancels it.
 	var late sync.WaitGroup
 	late.Go(func() {
 		if answer, _, err := ask(t.Context(), c, "/x/Echo", "serve wait"); err != nil || answer != "late" {
@@ -304,7 +303,7 @@ func TestServedGoes(t *testing.T) {
 	<-drained
 }
 
-// TestServedClosed: Close ends what this process is about to answer, and waits for it.
+// TestServedClosed: Close cancels the answers in progress, and waits for them.
 func TestServedClosed(t *testing.T) {
 	b := newBed(t)
 	c := b.dial(t)
@@ -322,7 +321,7 @@ func TestServedClosed(t *testing.T) {
 	asked.Wait()
 }
 
-// TestTimeout reads what clients say about their time.
+// TestTimeout parses clients' timeouts.
 func TestTimeout(t *testing.T) {
 	for value, want := range map[string]time.Duration{"1H": time.Hour, "20M": 20 * time.Minute, "3S": 3 * time.Second,
 		"4m": 4 * time.Millisecond, "5u": 5 * time.Microsecond, "6n": 6, "0n": 0, "99999999H": maxTimeout,
@@ -338,8 +337,8 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// BenchmarkServed is what a request costs that this process answers, of which many are under way:
-// past gRPC's server, and by it.
+// BenchmarkServed measures the cost of a request that this process answers, with many concurrent
+// ones: without and with gRPC's server.
 func BenchmarkServed(b *testing.B) {
 	for _, way := range []string{"serve", "local"} {
 		b.Run(way, func(b *testing.B) {
@@ -358,7 +357,7 @@ func BenchmarkServed(b *testing.B) {
 	}
 }
 
-// raws is a client whose frames the test makes.
+// raws is a client that sends the test's own frames.
 type raws struct {
 	nc     net.Conn
 	framer *http2.Framer
@@ -379,7 +378,7 @@ func rawClient(t *testing.T, address string) *raws {
 	return &raws{nc, f}
 }
 
-// request sends a request as a whole.
+// request sends a complete request.
 func (r *raws) request(t *testing.T, stream uint32, method, timeout, message string) {
 	t.Helper()
 	var block bytes.Buffer
@@ -395,7 +394,7 @@ func (r *raws) request(t *testing.T, stream uint32, method, timeout, message str
 	}
 }
 
-// trailer reads until a stream has ended, and gives its grpc-status.
+// trailer reads until a stream has ended, and returns its grpc-status.
 func (r *raws) trailer(t *testing.T, stream uint32) string {
 	t.Helper()
 	for {

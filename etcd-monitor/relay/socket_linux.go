@@ -12,13 +12,13 @@ import (
 	"github.com/netcraq/netcraq/internal/racedetector"
 )
 
-// Unannounced returns a TCP or Unix connection whose reads and writes are system calls that Go's
-// scheduler does not know about. They do not block, because the socket does not, and take some
-// microseconds. If the scheduler knew about each, it would wake its monitor whenever the process
-// begins to do something, which would then check every 20 µs for goroutines in a system call: on an
-// idle machine a wake-up for each request, and in a busy gateway a sixth of its processor time. Any
-// other connection is returned unchanged. So is every one under the race detector, which derives
-// the order of events from the runtime's own calls.
+// Unannounced returns a TCP or Unix connection whose system calls for reads and writes are hidden
+// from Go's scheduler. They do not block, because the socket is non-blocking, and take some
+// microseconds. If the scheduler knew of each call, it would wake its monitor whenever the process
+// becomes active. The monitor would then check every 20 µs for goroutines in a system call, which
+// costs a wake-up for each request on an idle machine, and a sixth of a busy gateway's processor
+// time. Unannounced returns any other connection unchanged. It does so for every connection under
+// the race detector, which derives the order of events from the runtime's own calls.
 func Unannounced(nc net.Conn) net.Conn {
 	if racedetector.Enabled {
 		return nc
@@ -41,7 +41,7 @@ func unannounced(nc net.Conn) net.Conn {
 	return s
 }
 
-// socket is a connection of Unannounced. It is read by one goroutine at a time, and written by one.
+// socket is a connection of Unannounced. At most one goroutine reads it, and one writes it.
 type socket struct {
 	net.Conn
 	raw     syscall.RawConn
@@ -56,7 +56,7 @@ type transfer struct {
 	err unix.Errno
 }
 
-// call makes a system call, and says whether it was done: there need not be a wait for the socket.
+// call makes a system call, and reports whether it is done, without waiting for the socket.
 func (t *transfer) call(which, fd uintptr) bool {
 	for {
 		n, _, err := unix.RawSyscall(which, fd, uintptr(unsafe.Pointer(unsafe.SliceData(t.b))), uintptr(len(t.b)))

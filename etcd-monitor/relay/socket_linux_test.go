@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestUnannounced: a connection is read and written as Go's own: what does not fit waits, an end is
-// an end, deadlines and Close end who waits, and errors have the kernel's number.
+// TestUnannounced: a connection behaves like Go's own: a write that does not fit waits, EOF is
+// reported, deadlines and Close end waiting calls, and errors have the kernel's number.
 func TestUnannounced(t *testing.T) {
 	for network, address := range map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
 		t.Run(network, func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestUnannounced(t *testing.T) {
 				return ours, peer
 			}
 			ours, peer := pair()
-			const size = 20 << 20 // more than the kernel keeps
+			const size = 20 << 20 // more than the kernel buffers
 			sent := make([]byte, size)
 			rand.Read(sent)
 			for _, way := range []struct{ from, to net.Conn }{{ours, peer}, {peer, ours}} {
@@ -53,7 +53,7 @@ func TestUnannounced(t *testing.T) {
 					written <- err
 				}()
 				got := make([]byte, size)
-				time.Sleep(20 * time.Millisecond) // it waits
+				time.Sleep(20 * time.Millisecond) // the write waits
 				if _, err := io.ReadFull(way.to, got); err != nil || !bytes.Equal(got, sent) {
 					t.Fatalf("what came is not what was sent: %v", err)
 				}
@@ -76,7 +76,7 @@ func TestUnannounced(t *testing.T) {
 			if b, err := io.ReadAll(ours); err != nil || string(b) != "last" {
 				t.Errorf("before the end came %q, %v", b, err)
 			}
-			for err := error(nil); ; _, err = ours.Write([]byte("x")) { // the first may go by
+			for err := error(nil); ; _, err = ours.Write([]byte("x")) { // the first write may succeed
 				if err != nil {
 					if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 						t.Errorf("a write to nobody: %v", err)

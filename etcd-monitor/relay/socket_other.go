@@ -4,5 +4,5 @@ package relay
 
 import "net"
 
-// Unannounced is only for Linux.
+// Unannounced returns nc: it is implemented only for Linux.
 func Unannounced(nc net.Conn) net.Conn { return nc }

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writableOf gives what says whether something small can be written to a connection without a wait;
-// nil: that cannot be known. The kernel says that there is room in a socket when a third of its
-// buffer is free (tcp(7), unix(7)), and the smallest buffers have some tens of kilobytes.
+// writableOf returns a function that reports whether a small write to a connection would not block;
+// nil: that cannot be known. The kernel reports room in a socket when a third of its buffer is free
+// (tcp(7), unix(7)), and the smallest buffers have some tens of kilobytes.
 func writableOf(nc net.Conn) func() bool {
 	for {
 		switch c := nc.(type) {
@@ -26,12 +26,12 @@ func writableOf(nc net.Conn) func() bool {
 			}
 			fds, now := make([]unix.PollFd, 1), unix.Timespec{}
 			var n uintptr
-			look := func(fd uintptr) { // ppoll(2), which does not wait; see Unannounced
+			look := func(fd uintptr) { // ppoll(2) with a timeout of 0; see Unannounced
 				fds[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLOUT}
 				n, _, _ = unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds[0])), 1,
 					uintptr(unsafe.Pointer(&now)), 0, 0, 0)
 			}
-			return func() bool { // by one at a time: the caller has locked mu
+			return func() bool { // calls never overlap: the caller holds mu
 				return raw.Control(look) == nil && n == 1 && fds[0].Revents == unix.POLLOUT
 			}
 		default:

@@ -4,5 +4,5 @@ package relay
 
 import "net"
 
-// writableOf is only for Linux.
+// writableOf returns nil: it is implemented only for Linux.
 func writableOf(net.Conn) func() bool { return nil }

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// consulClient asks Consul as its own Go client does (session, acquire and release, blocking
-// queries), by HTTP: that client is not a dependency of the project's.
+// consulClient uses Consul over HTTP as its own Go client does (session, acquire and release,
+// blocking queries), because that client is not a dependency of the project.
 type consulClient struct {
 	http    *http.Client
 	address string
 	session string
-	stop    context.CancelFunc // renewing
+	stop    context.CancelFunc // stops the renewals
 }
 
-// pair is a key in Consul's answers.
+// pair is a key-value pair in Consul's answers.
 type pair struct {
 	Value   []byte
 	Session string
@@ -41,7 +41,7 @@ func openConsul(ctx context.Context, address string) (Client, error) {
 		for {
 			select {
 			case <-time.After(TTL / 2):
-				// One that fails is tried again; a session that has gone fails the next lock.
+				// A failed renewal is retried; an expired session makes the next lock fail.
 				_, _ = c.ask(ctx, http.MethodPut, "session/renew/"+c.session, nil, "", nil)
 			case <-ctx.Done():
 				return
@@ -51,7 +51,7 @@ func openConsul(ctx context.Context, address string) (Client, error) {
 	return c, nil
 }
 
-// ask makes a request, and returns the index of the answer. What is not there is no error.
+// ask makes a request, and returns the answer's index. A missing key is not an error.
 func (c *consulClient) ask(ctx context.Context, method, path string, query url.Values, body string, answer any) (
 	index string, err error) {
 	r, err := http.NewRequestWithContext(ctx, method, c.address+"/v1/"+path+"?"+query.Encode(), strings.NewReader(body))
@@ -79,7 +79,7 @@ func (c *consulClient) ask(ctx context.Context, method, path string, query url.V
 	return response.Header.Get("X-Consul-Index"), err
 }
 
-// read reads a key; with an index it waits until there is news since.
+// read reads a key; with an index it waits until there is a change since then.
 func (c *consulClient) read(ctx context.Context, key, since string) (pair, string, error) {
 	query := url.Values{}
 	if since != "" {
@@ -97,7 +97,7 @@ func (c *consulClient) read(ctx context.Context, key, since string) (pair, strin
 func (c *consulClient) Lock(ctx context.Context, name string) (func(context.Context) error, error) {
 	since := ""
 	for {
-		// As Consul's own client: it is looked who holds it, and waited while somebody does.
+		// Like Consul's own client: check whether the lock is held, and wait while it is.
 		held, index, err := c.read(ctx, name, since)
 		if err != nil {
 			return nil, err
@@ -114,7 +114,7 @@ func (c *consulClient) Lock(ctx context.Context, name string) (func(context.Cont
 		if mine {
 			break
 		}
-		since = "" // somebody was sooner, or the session has gone
+		since = "" // another client was faster, or the session has expired
 		if err := c.alive(ctx); err != nil {
 			return nil, err
 		}

@@ -1,5 +1,6 @@
-// Package coordinators asks the node API, etcd and Consul for the same: a lock, a small key, a
-// watch, each by the client that its programs use, so that make bench-nodeapi can compare them.
+// Package coordinators has the same operations for the node API, etcd and Consul: a lock, a small
+// key, a watch, each with the client that programs of that system use. make bench-nodeapi compares
+// them.
 package coordinators
 
 import (
@@ -8,26 +9,24 @@ import (
 	"time"
 )
 
-// TTL is the time to live of the leases and sessions that locks hang on: the least that Consul
-// takes.
+// TTL is the time to live of the leases and sessions that locks depend on: Consul's minimum.
 const TTL = 10 * time.Second
 
-// Client is a program's, with a connection and a lease or session of its own.
+// Client is the client of a program, with its own connection and its own lease or session.
 type Client interface {
-	// Lock waits for a lock. unlock gives it back.
+	// Lock acquires a lock. unlock releases it.
 	Lock(ctx context.Context, name string) (unlock func(context.Context) error, err error)
 	Put(ctx context.Context, key, value string) error
-	// Watch has tell called with each value that is told about a key that is there, until ctx ends,
-	// or the watch does, which is an error. It returns when values that are put from now on will be
-	// told.
+	// Watch calls tell with each reported value of an existing key, until ctx ends or the watch
+	// fails, which is an error. It returns when later puts will be reported.
 	Watch(ctx context.Context, key string, tell func(value string), failed func(error)) error
-	// Name is the client's, with its version where that is known.
+	// Name is the client's name, with its version if known.
 	Name() string
 	Close() error
 }
 
-// Open connects to what kind says: "node" (the node API: a path, or tcp://HOST:PORT), "etcd" or
-// "consul" (a URL; etcd's may be several, with commas).
+// Open connects to a kind of coordinator: "node" (the node API: a path, or tcp://HOST:PORT), "etcd"
+// or "consul" (a URL; for etcd several, separated by commas).
 func Open(ctx context.Context, kind, address string) (Client, error) {
 	switch kind {
 	case "node":
@@ -40,23 +39,23 @@ func Open(ctx context.Context, kind, address string) (Client, error) {
 	return nil, fmt.Errorf("there is no coordinator %q", kind)
 }
 
-// waiting is how long passing on waits until who asked for the lock surely waits for it. etcd takes
-// watches of what is in the past, as its mutex begins, only every 100 ms to where news go at once:
-// what is measured is who has waited for longer.
+// waiting is the delay before a lock is passed on, so that the other client is certainly waiting
+// for it. etcd moves a watch that starts in the past, as its mutex's does, to its live watches only
+// every 100 ms. The job measures a client that has waited longer than that.
 const waiting = 150 * time.Millisecond
 
-// Job is one call, which says how long it took.
+// Job makes one call, and returns its duration.
 type Job func(ctx context.Context) (time.Duration, error)
 
 // Jobs are the names of the jobs.
 var Jobs = []string{"lock", "pass", "put", "watch"}
 
-// NewJob prepares a job for two clients. end ends what it has begun.
+// NewJob prepares a job for two clients. end stops what it has started.
 //
-//	lock      a takes a lock that nobody holds, and gives it back
-//	pass      from when its holder gives it back until who waits for it has it; they take turns
+//	lock      a acquires a free lock, and releases it
+//	pass      from the holder's release until the waiting client has the lock; they take turns
 //	put       a writes a small key
-//	watch     from when a begins to write a key until b is told of that value
+//	watch     from the beginning of a's write until b is notified of that value
 func NewJob(ctx context.Context, name string, a, b Client) (job Job, end func(), err error) {
 	none := func() {}
 	switch name {
@@ -119,7 +118,7 @@ func pass(ctx context.Context, a, b Client) (Job, func(), error) {
 		}, func() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), TTL)
 			defer cancel()
-			_ = unlock(ctx) // a server that has gone holds no lock
+			_ = unlock(ctx) // a server that has ended holds no lock
 		}, nil
 }
 

@@ -1,5 +1,5 @@
-// Package atomicfile replaces files so that a crash, of the process or of the machine, leaves the
-// old one or the new one, and that it is the new one when Replace has returned.
+// Package atomicfile replaces files so that a crash, of the process or of the machine, leaves
+// either the old or the new file. After Replace has returned it is the new one.
 package atomicfile
 
 import (
@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 )
 
-// syncDir forces a directory's entries to the disk. It is a variable for the test.
+// syncDir syncs a directory's entries to the disk. It is a variable for the test.
 var syncDir = func(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -19,10 +19,10 @@ var syncDir = func(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Replace puts what write writes into the place of the file at path, whose permissions are mode
-// then. After an error that was made before the new file was in its place, the old one is there as
-// it was; after one that concerns the directory it may be either. Readers see one of the two as a
-// whole. The temporary file alongside it has a name that begins with a dot.
+// Replace replaces the file at path by the output of write, with permissions mode. If it fails
+// before the new file is in place, the old file is unchanged; if syncing the directory fails, it
+// may be either. Readers see one of the two, complete. The temporary file next to it has a name
+// that begins with a dot.
 func Replace(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
@@ -35,8 +35,8 @@ func Replace(path string, mode os.FileMode, write func(io.Writer) error) (err er
 	if err := os.Rename(f.Name(), path); err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	// Without this the name can be the old file's again after a power cut, although the new one's
-	// content is on the disk.
+	// Without this the name may refer to the old file again after a power failure, although the new
+	// file's content is on the disk.
 	if err := syncDir(dir); err != nil {
 		return fmt.Errorf("forcing the directory to the disk: %w", err)
 	}

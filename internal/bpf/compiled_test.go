@@ -1,8 +1,8 @@
-// Package bpf has what the eBPF programs in C share, and checks what is committed of them.
+// Package bpf has the code that the eBPF programs in C share, and checks the committed outputs.
 //
-// Each is compiled by bpf2go, as the line "go:generate" in its folder says, into an object and the
-// Go that loads it. Both are committed, so that clang is needed by no one who does not change the
-// C. compiled.txt has the version of clang, and the SHA-256 of each source and output.
+// bpf2go compiles each program, as the line "go:generate" in its folder says, into an object and
+// the Go code that loads it. Both are committed, so that only those who change the C need clang.
+// compiled.txt has the version of clang, and the SHA-256 of each source and output.
 package bpf
 
 import (
@@ -26,10 +26,10 @@ const root, manifest = "../..", "compiled.txt"
 
 var generate = regexp.MustCompile(`(?m)^//go:generate go tool bpf2go (.*)$`)
 
-// TestCompiled: the outputs are those of the sources, by hash and, where there is the clang that
-// wrote them, by compiling again.
+// TestCompiled: the outputs match the sources, by hash and, if the same version of clang is
+// installed, by compiling again.
 func TestCompiled(t *testing.T) {
-	programs := find(t) // what bpf2go is called with, by folder
+	programs := find(t) // arguments of bpf2go, by folder
 	clang, missing := clangVersion()
 	if *update {
 		if missing != nil {
@@ -74,7 +74,7 @@ func TestCompiled(t *testing.T) {
 	}
 }
 
-// find looks for the folders of programs.
+// find finds the folders of programs.
 func find(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -120,7 +120,7 @@ func compile(t *testing.T, folder, into, arguments string) {
 	}
 }
 
-// clangVersion is that of clang, or why nothing can be compiled.
+// clangVersion is the version of clang, or an error that says why nothing can be compiled.
 func clangVersion() (version string, err error) {
 	if _, err := exec.LookPath("llvm-strip"); err != nil {
 		return "", err
@@ -129,7 +129,7 @@ func clangVersion() (version string, err error) {
 	return regexp.MustCompile(`clang version \d+\.\d+\.\d+`).FindString(string(out)), err
 }
 
-// outputs are the files in a folder that bpf2go has written.
+// outputs are the files that bpf2go has written into a folder.
 func outputs(t *testing.T, folder string) []string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(folder, "*_bpfel.*"))
@@ -139,13 +139,13 @@ func outputs(t *testing.T, folder string) []string {
 	return names
 }
 
-// record is what compiled.txt is to say.
+// record is the expected content of compiled.txt.
 func record(t *testing.T, programs map[string]string, clang string) []byte {
 	t.Helper()
 	names := []string{"bpf.h"}
 	for folder := range programs {
 		for _, pattern := range []string{"*.c", "*.h"} {
-			found, _ := filepath.Glob(filepath.Join(folder, pattern)) // (the patterns are well-formed)
+			found, _ := filepath.Glob(filepath.Join(folder, pattern)) // the patterns are well-formed
 			names = append(names, found...)
 		}
 		names = append(names, outputs(t, folder)...)
@@ -162,7 +162,7 @@ func record(t *testing.T, programs map[string]string, clang string) []byte {
 	return []byte(text)
 }
 
-// differences are the lines that are in one of two texts.
+// differences are the lines that only one of two texts has.
 func differences(before, now []byte) string {
 	was, is := strings.Split(string(before), "\n"), strings.Split(string(now), "\n")
 	gone := slices.DeleteFunc(slices.Clone(was), func(l string) bool { return slices.Contains(is, l) })

@@ -1,4 +1,4 @@
-// Package buildmetric shows in a program's metrics which build it is.
+// Package buildmetric shows a program's build in its metrics.
 package buildmetric
 
 import (
@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/api/buildinfo"
 )
 
-// New is the gauge netcraq_build_info of a program, which is always 1. Its labels say the build.
+// New is a program's gauge netcraq_build_info, which is always 1. Its labels describe the build.
 func New(program string) prometheus.Collector {
 	i := buildinfo.Get()
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "netcraq_build_info",

@@ -1,5 +1,5 @@
-// Package configfile reads a command's flags from a YAML file, so that a service has a file that an
-// administrator edits. A key is a flag's name without the dashes.
+// Package configfile reads a command's flags from a YAML file, so that an administrator of a
+// service can edit a file. A key is a flag's name without the dashes.
 package configfile
 
 import (
@@ -13,20 +13,20 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Flag is the name of the flag for such a file.
+// Flag is the name of the flag for the file.
 const Flag = "config"
 
 // never are flags that a file cannot set.
 var never = []string{Flag, "help", "version"}
 
-// File is what a file has set.
+// File is the set of flags that a file has set.
 type File struct {
 	name  string
 	lines map[string]int // by flag
 }
 
-// Read sets flags from a file. Those of the command line stay as they are. An error names the file
-// and the line. Without a name there is no file: nil.
+// Read sets flags from a file. Flags on the command line take precedence. An error names the file
+// and the line. If name is empty there is no file, and Read returns nil.
 func Read(name string, flags *pflag.FlagSet) (*File, error) {
 	if name == "" {
 		return nil, nil
@@ -82,7 +82,7 @@ func (f *File) set(flags *pflag.FlagSet, key, value *yaml.Node) error {
 	default:
 		return fmt.Errorf("%s takes a value, not a mapping", key.Value)
 	}
-	if flag.Changed { // on the command line
+	if flag.Changed { // by the command line
 		return nil
 	}
 	for _, v := range values {
@@ -108,8 +108,8 @@ func options(flags *pflag.FlagSet) (all []string) {
 	return all
 }
 
-// Locate adds file and line to an error that begins with a flag which the file has set, as
-// "--switches 9: pass 1 to 8". A nil File leaves errors as they are.
+// Locate adds file and line to an error that begins with a flag from the file, as "--switches 9:
+// pass 1 to 8". A nil File returns errors unchanged.
 func (f *File) Locate(err error) error {
 	if f == nil || err == nil {
 		return err

@@ -53,7 +53,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestMistakes: each names its line and what to write instead.
+// TestMistakes: each error names the line and the right form.
 func TestMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"switches: 5\nswithces: 6\n":  `:2: there is no option "swithces"; the options are after, page, quiet, switches, users`,
@@ -74,7 +74,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestLocate: what the command finds wrong later is said with the line, if the file has set it.
+// TestLocate: an error that the command finds later names the line, if the file has set the flag.
 func TestLocate(t *testing.T) {
 	_, f, name, err := read(t, "page: x\nswitches: 9\n")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package etcdversion says what the versions of etcd's members can be relied upon for.
+// Package etcdversion knows which guarantees depend on the version of etcd's members.
 package etcdversion
 
 import (
@@ -10,12 +10,12 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// ProgressSince names the first versions for which [OrdersProgress] holds.
+// ProgressSince are the first versions for which [OrdersProgress] is true.
 const ProgressSince = "3.4.25, 3.5.8 or 3.6.0"
 
-// OrdersProgress says whether an etcd of this version answers a request for a watch's progress
-// after all events up to the revision in the answer. Older ones may answer before them (etcd issue
-// 15220). A version that cannot be read counts as older.
+// OrdersProgress reports whether an etcd of this version answers a request for a watch's progress
+// only after all events up to the revision in the answer. Older ones may answer earlier (etcd issue
+// 15220). An unreadable version counts as older.
 func OrdersProgress(version string) bool {
 	v, err := semver.NewVersion(version)
 	if err != nil {
@@ -33,9 +33,9 @@ func OrdersProgress(version string) bool {
 	return !v.LessThan(since)
 }
 
-// OfMember asks the endpoints in turn, by status, until the member with this ID answers, and gives
-// its endpoint and version. A stream that was open before the question and still is has its other
-// end in the process that answered.
+// OfMember queries the status of the endpoints in turn until the member with this ID answers, and
+// returns the member's endpoint and version. If a stream to that member was open before the query
+// and still is, its other end is the process that has answered.
 func OfMember(ctx context.Context, member uint64, endpoints []string,
 	status func(ctx context.Context, endpoint string) (*pb.StatusResponse, error)) (endpoint, version string,
 	err error) {

@@ -1,5 +1,4 @@
-// Package helptext keeps what a command's --help prints within a terminal's width, and gives it
-// --version.
+// Package helptext fits a command's --help into a terminal's width, and adds --version.
 package helptext
 
 import (
@@ -12,12 +11,11 @@ import (
 	"github.com/netcraq/netcraq/api/buildinfo"
 )
 
-// Width is how many columns help takes at most.
+// Width is the maximum width of help, in columns.
 const Width = 80
 
-// Fit has a command, and those that it has by now, print their help within [Width]: texts of flags,
-// which it breaks again, and Long. Use, Short and Example have to fit by themselves. root gets the
-// flag --version.
+// Fit makes a command and its current subcommands print help within [Width]: it wraps the texts of
+// flags, and Long. Use, Short and Example must fit already. root gets the flag --version.
 func Fit(root *cobra.Command) {
 	root.Version = buildinfo.Get().String()
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
@@ -52,8 +50,8 @@ func fit(c *cobra.Command) {
 	}
 }
 
-// Fill breaks the lines of paragraphs that are wider than [Width] again. It leaves lines alone that
-// begin with a space, as those of examples do.
+// Fill wraps paragraphs that are wider than [Width]. It keeps lines that begin with a space, such
+// as examples.
 func Fill(text string) string {
 	paragraphs := strings.Split(text, "\n\n")
 	for i, p := range paragraphs {

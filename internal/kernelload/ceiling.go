@@ -13,9 +13,9 @@ import (
 )
 
 // Ceiling runs a load against a reflector, over a veth pair between two network namespaces that it
-// makes and removes: what the generator and the kernel's way to and from a switch cost without any
-// switch. Of the configuration it uses the profile, the number outstanding, the mix, the duration
-// and the CPU.
+// makes and removes. It measures the cost of the generator and of the kernel's path to and from a
+// switch, without a switch. It uses only the profile, the number of outstanding queries, the mix,
+// the duration and the CPUs of cfg.
 func Ceiling(ctx context.Context, cfg Config, xdp bool) (*Report, error) {
 	runtime.LockOSThread()
 	home, err := netns.Get()
@@ -24,14 +24,14 @@ func Ceiling(ctx context.Context, cfg Config, xdp bool) (*Report, error) {
 		return nil, fmt.Errorf("this thread's network namespace: %w", err)
 	}
 	defer home.Close()
-	space, err := netns.New() // and this thread is in it
+	space, err := netns.New() // this thread is now in the new namespace
 	if err != nil {
 		runtime.UnlockOSThread()
 		return nil, fmt.Errorf("making a network namespace (it needs root): %w", err)
 	}
 	defer func() {
 		space.Close()
-		if netns.Set(home) == nil { // a thread that cannot go back is not given back
+		if netns.Set(home) == nil { // a thread that cannot return to its namespace stays locked and ends
 			runtime.UnlockOSThread()
 		}
 	}()

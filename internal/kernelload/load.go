@@ -1,5 +1,5 @@
-// Package kernelload puts load on switches from within the kernel: a closed loop that costs a
-// fraction of what a socket does, so that the switch is measured and not the generator.
+// Package kernelload generates load on switches from within the kernel. Its closed loop costs a
+// fraction of a socket's, so that the measurement shows the switch and not the generator.
 //
 //	           ┌───────────────── the client's interface ─────────────────┐
 //	answer ──▶ │ whose is it? how long did it take? is the value right?    │
@@ -7,16 +7,15 @@
 //	           └───────────────────────────────────────────────────────────┘
 //
 // A program at the interface's tc ingress hook turns each answer into the next query and sends it
-// back. This process only sends the first query of each of the slots (a slot is one query on its
-// way, with a UDP port and a session of its own), sends again what gets lost, and reads what was
-// counted. A slot's values are its key and its request's number, first and last in the value, so
-// that a value of another key, or a torn one, is noticed: it is counted as wrong.
+// back. This process only sends the first query of each slot, resends lost queries, and reads the
+// counters. A slot is one outstanding query, with its own UDP port and session. The value of a
+// write is its key and its request number, both at the beginning and at the end. So the program
+// detects a value of another key and a torn value, and counts them as wrong.
 //
-// Who works where: a frame over a veth pair is handled on the CPU that sent it. So with a switch in
-// the kernel the whole round trip runs on the one CPU that sent the first query (Config.CPUs),
-// generator and switch together: one core in all for each of Config.CPUs. A switch in a process
-// works on the CPU that it runs on, and the generator's part of each query is done there, when it
-// sends the answer.
+// CPUs: the CPU that sends a frame over a veth pair also processes it. So with a switch in the
+// kernel the whole round trip, generator and switch, runs on the CPU that sent the first query:
+// each of Config.CPUs needs one core in total. A switch in a process works on its own CPU, and the
+// generator's part of each query runs there, when the switch sends the answer.
 package kernelload
 
 import (
@@ -42,75 +41,73 @@ import (
 
 //go:generate go tool bpf2go -target bpfel kernel kernel.c -- -mcpu=v3 -Wall -Wextra -Werror
 
-// As kernel.c has them.
+// The same values as in kernel.c.
 const (
 	maxSlots   = len(kernelShared{}.Slots)
-	cells      = 4096 // of fineStep nanoseconds, and as many of coarseStep
+	cells      = 4096 // of fineStep nanoseconds, and the same number of coarseStep
 	fineStep   = 100
 	coarseStep = 10_000
 )
 
-const headers = 14 + 20 + 8 // of a frame, in bytes, before what a protocol has
+const headers = 14 + 20 + 8 // bytes of a frame before the protocol's payload
 
-// Session is a session to write with: one for each slot.
+// Session is a session for writes. Each slot has its own.
 type Session struct {
 	ID          uint16
 	NextRequest uint32
 }
 
-// Config is what a run does. Everything happens in the calling thread's network namespace.
+// Config configures a run. Everything happens in the calling thread's network namespace.
 type Config struct {
 	Iface  string     // the client's interface
 	Source netip.Addr // the client's address
-	// the chain's service address, or a switch's; not asked where Protocol is set
+	// the service address of a chain, or the address of a switch; unused if Protocol is set
 	Target   netip.AddrPort
-	Gateway  [6]byte // the Ethernet address that packets to it go to
+	Gateway  [6]byte // the Ethernet address of the next hop to the target
 	Profile  wire.Profile
-	Protocol Protocol   // nil: NetCRAQ's, to Target, with values of Profile
-	Keys     []wire.Key // drawn alike, or as Weights say
+	Protocol Protocol   // nil: NetCRAQ's protocol, to Target, with values of Profile
+	Keys     []wire.Key // drawn uniformly, or by Weights
 	Weights  []float64
-	Sessions []Session // as many as Outstanding, where WritePercent is above 0
+	Sessions []Session // as many as Outstanding, if WritePercent is above 0
 
 	Outstanding  int // 1 to 1,024
 	WritePercent int
-	FirstPort    uint16 // of the slots' UDP ports
-	// the first queries wait until then, so that several loads begin together; zero: they do not
-	// wait
+	FirstPort    uint16 // the first of the slots' UDP ports
+	// time of the first queries, so that several loads can start together; zero: now
 	Begin    time.Time
 	Duration time.Duration
-	Resend   time.Duration // what is not answered by then is sent again
-	// on which the first queries are sent, one slot's after the other's in turn; none: on any
+	Resend   time.Duration // time after which an unanswered query is resent
+	// CPUs that send the slots' first queries in turn; none: any CPU
 	CPUs      []int
-	Reflected bool // answers are the queries themselves, with the addresses swapped
+	Reflected bool // answers are the queries themselves, with swapped addresses
 	Seed      uint64
 }
 
-// Report is what a run measured.
+// Report is the result of a run.
 type Report struct {
 	Elapsed time.Duration
 	Read    OpReport
 	Write   OpReport
-	Resent  uint64 // queries that were sent again, as nothing came back
-	Stray   uint64 // answers that came twice, or to nothing
-	Wrong   uint64 // answers with a value or key that is not what was asked for
+	Resent  uint64 // resent queries, which had no answer
+	Stray   uint64 // duplicate answers, or answers to no query
+	Wrong   uint64 // answers with a wrong value or key
 }
 
-// OpReport is what became of one operation.
+// OpReport is the result of one operation.
 type OpReport struct {
 	Answered uint64
-	Status   [32]uint64 // by status; not where queries are reflected
-	// by latency: 4,096 cells of 100 ns, then 4,096 of 10 us, the last of which has all that is
-	// longer
+	Status   [32]uint64 // by status; unused for reflected queries
+	// by latency: 4,096 cells of 100 ns, then 4,096 of 10 us; the last one includes all longer
+	// latencies
 	Histogram []uint64
 }
 
-// Rate is the answers a second.
+// Rate is the number of answers a second.
 func (r *Report) Rate() float64 {
 	return float64(r.Read.Answered+r.Write.Answered) / r.Elapsed.Seconds()
 }
 
-// Quantile is the latency that a share q of the answers was not slower than: the upper end of its
-// cell.
+// Quantile is the latency that a share q of the answers did not exceed: the upper end of its cell.
 func (o *OpReport) Quantile(q float64) time.Duration {
 	var total uint64
 	for _, n := range o.Histogram {
@@ -157,8 +154,8 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Value is the value of a key that a load takes for right: keys must have such values before they
-// are read.
+// Value is the value that a load expects for a key. Keys must have such values before they are
+// read.
 func Value(profile wire.Profile, key wire.Key, request uint32) []byte {
 	return value(profile.ValueBytes(), key, request)
 }
@@ -176,13 +173,13 @@ type load struct {
 	cfg    *Config
 	ifi    *net.Interface
 	prog   *ebpf.Program
-	mem    []byte        // shared, as it is mapped
-	shared *kernelShared // with the program
+	mem    []byte        // the mapped memory
+	shared *kernelShared // the same memory, as shared with the program
 	socket int
 	resent uint64
 }
 
-// Run puts load on a switch for a while. ctx may end it early, which is not an error.
+// Run generates load on a switch for a while. ctx may end it early, which is not an error.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -211,7 +208,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	return l.run(ctx)
 }
 
-// pin keeps the calling thread on one CPU.
+// pin binds the calling thread to one CPU.
 func pin(cpu int) (back func(), err error) {
 	var before, one unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
@@ -240,7 +237,7 @@ func (l *load) open() (err error) {
 	return nil
 }
 
-// load gives the program to the kernel, and maps what it shares.
+// load loads the program into the kernel, and maps the shared memory.
 func (l *load) load() error {
 	spec, err := loadKernel()
 	if err != nil {
@@ -287,7 +284,7 @@ func now() uint64 {
 	return uint64(ts.Nano())
 }
 
-// query is the frame of the query that a slot has on its way.
+// query is the frame of a slot's outstanding query.
 func (l *load) query(slot int) ([]byte, error) {
 	at := &l.shared.Slots[slot]
 	return l.encode(slot, wire.Op(atomic.LoadUint32(&at.Op)), wire.Key(atomic.LoadUint32(&at.Key)),
@@ -307,7 +304,7 @@ func (l *load) encode(slot int, op wire.Op, key wire.Key, request uint32, sessio
 	return f.AppendTo(nil, payload)
 }
 
-// prepare fills what the program reads.
+// prepare fills the memory that the program reads.
 func (l *load) prepare() error {
 	r := rand.New(rand.NewPCG(l.cfg.Seed, 0))
 	draw := l.drawer(r)
@@ -339,7 +336,7 @@ func (l *load) prepare() error {
 	return nil
 }
 
-// drawer draws keys.
+// drawer returns a function that draws keys.
 func (l *load) drawer(r *rand.Rand) func() wire.Key {
 	keys := l.cfg.Keys
 	if len(l.cfg.Weights) == 0 {
@@ -365,7 +362,7 @@ func (l *load) drawer(r *rand.Rand) func() wire.Key {
 	}
 }
 
-// send sends a slot's query, from the CPU that is the slot's.
+// send sends a slot's query, from the slot's CPU.
 func (l *load) send(slot int) error {
 	if n := len(l.cfg.CPUs); n > 1 {
 		if _, err := pin(l.cfg.CPUs[slot%n]); err != nil {
@@ -403,7 +400,7 @@ func (l *load) run(ctx context.Context) (*Report, error) {
 	defer end.Stop()
 	tick := time.NewTicker(max(l.cfg.Resend/4, time.Millisecond))
 	defer tick.Stop()
-	last := make([]uint32, l.cfg.Outstanding) // the request that was sent again, and when
+	last := make([]uint32, l.cfg.Outstanding) // the last resent request, and its time
 	when := make([]uint64, l.cfg.Outstanding)
 	for over := false; !over; {
 		select {
@@ -422,8 +419,8 @@ func (l *load) run(ctx context.Context) (*Report, error) {
 				if t < since || t-since < uint64(l.cfg.Resend) {
 					continue
 				}
-				// The program changes a slot in a moment; what is the same after one is a query
-				// whose answer does not come.
+				// The program changes a slot quickly. If the slot is unchanged after a moment, its
+				// query has no answer.
 				time.Sleep(50 * time.Microsecond)
 				if atomic.LoadUint32(&at.Request) != request || last[i] != request &&
 					atomic.LoadUint64(&at.Sent) != since {
@@ -439,7 +436,8 @@ func (l *load) run(ctx context.Context) (*Report, error) {
 	}
 	elapsed := now() - begun
 	atomic.StoreUint64(&l.shared.Stop, 1)
-	// what is on its way comes in, and is not sent on: what was counted is then of one moment
+	// wait until outstanding queries have ended and no new ones are sent, so that all counters are
+	// of the same moment
 	time.Sleep(20 * time.Millisecond)
 	return l.report(time.Duration(elapsed)), nil
 }
@@ -460,8 +458,8 @@ func (l *load) report(elapsed time.Duration) *Report {
 	return r
 }
 
-// Way finds out by which interface, from which address and by which gateway packets go to a target,
-// as the kernel would send them.
+// Way determines the interface, source address and gateway of packets to a target, as the kernel
+// would send them.
 func Way(target netip.Addr) (iface string, source netip.Addr, gateway [6]byte, err error) {
 	fail := func(err error) (string, netip.Addr, [6]byte, error) {
 		return "", netip.Addr{}, [6]byte{}, fmt.Errorf("the way to %v: %w", target, err)

@@ -22,8 +22,8 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// pair runs the rest of the test on a thread in a network namespace of its own with the veth pair
-// load and sw.
+// pair runs the rest of the test on a thread in a new network namespace with the veth pair load and
+// sw.
 func pair(t *testing.T) (load, sw netlink.Link) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -84,7 +84,7 @@ func TestReflected(t *testing.T) {
 	}
 }
 
-// TestLost answers nothing: every query is sent again and again.
+// TestLost answers nothing, so every query is resent repeatedly.
 func TestLost(t *testing.T) {
 	pair(t)
 	r, err := Run(context.Background(), config())
@@ -94,15 +94,16 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestAnswers plays the switch by hand: what it says is counted for what it is.
+// TestAnswers plays the switch by hand, and checks how its answers are counted.
 func TestAnswers(t *testing.T) {
 	_, sw := pair(t)
-	// only to have the runtime's poller up before threads are counted
+	// starts the runtime's poller before threads are counted
 	conn, err := net.ListenPacket("udp4", ":0")
 	check(t, err)
 	conn.Close()
 	cfg := config()
-	// One at a time; and on a busy machine an answer that is only late is not asked for again.
+	// One at a time. The long Resend avoids resending a query whose answer is only late on a busy
+	// machine.
 	cfg.Outstanding, cfg.Duration, cfg.Resend = 1, time.Second, 250*time.Millisecond
 	answers := []func(q wire.Packet) wire.Packet{
 		// right
@@ -121,7 +122,7 @@ func TestAnswers(t *testing.T) {
 		func(q wire.Packet) wire.Packet { q.Key++; return q },
 		// no value
 		func(q wire.Packet) wire.Packet { q.Status, q.Value = wire.NotFound, nil; return q },
-		// to nothing: sent again, and then
+		// an answer to no query: the query is resent, and then
 		func(q wire.Packet) wire.Packet { q.Request++; return q },
 		// right
 		func(q wire.Packet) wire.Packet { return q },
@@ -132,7 +133,7 @@ func TestAnswers(t *testing.T) {
 	check(t, err)
 	defer space.Close()
 	go func() {
-		runtime.LockOSThread() // and never unlocked
+		runtime.LockOSThread() // never unlocked
 		if err := netns.Set(space); err != nil {
 			done <- err
 			return

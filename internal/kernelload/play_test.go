@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// play answers the queries that come in by an interface, each with the next of the answers, until
+// play answers the queries that arrive at an interface, each with the next of the answers, until
 // stop is closed.
 func play(ifindex int, answers []func(wire.Packet) wire.Packet, started chan<- struct{},
 	stop <-chan struct{}) error {
@@ -46,7 +46,7 @@ func play(ifindex int, answers []func(wire.Packet) wire.Packet, started chan<- s
 		}
 		f, payload, err := wire.ParseFrame(buffer[:n])
 		if err != nil {
-			continue // the kernel's own
+			continue // the kernel's own frames
 		}
 		var q wire.Packet
 		if err := q.Unmarshal(payload, 128); err != nil {

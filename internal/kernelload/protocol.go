@@ -6,37 +6,38 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Protocol is what queries and answers look like. Operations are named by NetCRAQ's READ and WRITE,
-// whatever numbers the protocol has for them.
+// Protocol is the format of queries and answers. Operations are called READ and WRITE as in
+// NetCRAQ, whatever their numbers in the protocol.
 type Protocol interface {
 	Shape() Shape
-	// Query makes the UDP payload of a query and says where it goes. A WRITE's value has [Value]'s
-	// form.
+	// Query makes the UDP payload of a query, and returns its destination. A WRITE's value has
+	// [Value]'s form.
 	Query(op wire.Op, key wire.Key, request uint32, session uint16) (to netip.AddrPort,
 		payload []byte, err error)
 }
 
-// Shape says where fields are in the UDP payload, in bytes. All are in network byte order.
+// Shape has the offsets of fields in the UDP payload, in bytes. All fields are in network byte
+// order.
 type Shape struct {
 	Port       uint16 // UDP source of answers
 	Size       int
 	Op, Status int // 8 bits each; status 0: done, with a value
-	// Replies are the ops of the answers to a READ and to a WRITE, in the bits of OpMask.
+	// Replies are the op codes of the answers to a READ and to a WRITE, in the bits of OpMask.
 	Replies           [2]byte
 	OpMask            byte
 	Key               int // 32 bits
 	Value, ValueBytes int
-	// Query and Answer are where the number is by which an answer is known, 32 bits: of a READ, and
-	// of a WRITE. Where it is negative there is none: an answer is known by its UDP port, op and
-	// key.
+	// Query and Answer are the offsets of the request number that identifies an answer, 32 bits,
+	// for a READ and for a WRITE. If negative there is none: an answer is then identified by its
+	// UDP port, op and key.
 	Query, Answer [2]int
-	// Session (16 bits) and Length (of the value in bytes, 16 bits) are negative if there is none,
-	// as is Status.
+	// Session (16 bits) and Length (of the value in bytes, 16 bits) are negative if the protocol
+	// has no such field, and so is Status.
 	Session, Length int
 }
 
-// covered is how much of a frame is the same in all queries of an operation, except for what is put
-// in by field: all, or what comes before a value at its end.
+// covered is the length of the part of a frame that all queries of an operation share, except for
+// single fields: the whole frame, or the part before a value at its end.
 func (s Shape) covered() int {
 	if s.Value+s.ValueBytes == s.Size {
 		return headers + s.Value
@@ -44,12 +45,12 @@ func (s Shape) covered() int {
 	return headers + s.Size
 }
 
-// shape is what the program is told: where fields are in a frame.
+// shape is the program's form of the protocol: the offsets of fields in a frame.
 func (c *Config) shape() kernelShape {
 	s := c.protocol().Shape()
 	in := func(off int) uint32 {
 		if off < 0 {
-			return 0 // there is none
+			return 0 // there is no such field
 		}
 		return uint32(headers + off)
 	}
@@ -75,7 +76,7 @@ func (c *Config) protocol() Protocol {
 	return netcraq{c.Profile, c.Target}
 }
 
-// netcraq is NetCRAQ's packets (docs/protocol.md).
+// netcraq is NetCRAQ's protocol (docs/protocol.md).
 type netcraq struct {
 	profile wire.Profile
 	target  netip.AddrPort

@@ -9,14 +9,14 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Summary is a run's report for programs; `netcraqctl bench -o json` prints it, and what it shares
-// with that of a load from a socket means the same.
+// Summary is a run's report as JSON, which `netcraqctl bench -o json` prints. Fields in common with
+// the report of a load from a socket have the same meaning.
 type Summary struct {
 	QueriesPerSecond float64 `json:"queriesPerSecond"`
 	Seconds          float64 `json:"seconds"`
 	Queries          uint64  `json:"queries"`
-	// of those on their way when the run ended, and before that none: they are sent again until
-	// they are answered
+	// queries without an answer at the end of the run; before the end none is lost, because queries
+	// are resent until they are answered
 	Lost          uint64        `json:"lost"`
 	Failed        uint64        `json:"failed"`
 	Wrong         uint64        `json:"wrong"`
@@ -31,7 +31,7 @@ type Summary struct {
 	CPUs          []int         `json:"cpus"`
 }
 
-// Op is what became of one operation.
+// Op is the result of one operation.
 type Op struct {
 	Queries  uint64  `json:"queries"`
 	OK       uint64  `json:"ok"`
@@ -56,7 +56,7 @@ func latencyOf(o *OpReport) Latency {
 		Max: us(1)}
 }
 
-// Summary sums a run up.
+// Summary computes the summary of a run.
 func (r *Report) Summary(cfg *Config) Summary {
 	all := OpReport{Histogram: make([]uint64, len(r.Read.Histogram))}
 	for i := range all.Histogram {
@@ -91,7 +91,8 @@ func (r *Report) Err() error {
 	return nil
 }
 
-// RunAndPrint is Run, writes the summary as JSON to w, and returns an error if an answer was wrong.
+// RunAndPrint calls Run, writes the summary as JSON to w, and returns an error if an answer was
+// wrong.
 func RunAndPrint(ctx context.Context, cfg Config, w io.Writer) error {
 	r, err := Run(ctx, cfg)
 	if err != nil {

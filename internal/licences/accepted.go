@@ -1,7 +1,7 @@
 package main
 
-// accepted are the licences that a dependency may have, by their SPDX identifiers. All of them
-// allow that a program under the Apache License 2.0 is linked with the dependency and shipped.
+// accepted are the permitted licences of a dependency, by their SPDX identifiers. Each of them
+// permits shipping a program under the Apache License 2.0 that is linked with the dependency.
 var accepted = map[string]bool{
 	"0BSD":          true,
 	"Apache-2.0":    true,
@@ -15,5 +15,5 @@ var accepted = map[string]bool{
 	"Python-2.0":    true,
 	"Unlicense":     true,
 	"Zlib":          true,
-	"MPL-2.0":       true, // copyleft by file: it asks for the source of changed files only
+	"MPL-2.0":       true, // file-level copyleft: it requires only the source of changed files
 }

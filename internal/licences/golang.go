@@ -14,14 +14,14 @@ import (
 	"golang.org/x/mod/module"
 )
 
-// own begins the paths of the tree's modules.
+// own is the prefix of the tree's modules.
 const own = "github.com/netcraq/netcraq"
 
-// enough is how much of a licence file, in percent, licensecheck must recognize.
+// enough is the part of a licence file, in percent, that licensecheck must recognize.
 const enough = 75
 
-// licenceFile matches the names of files with a licence of code. LICENSE.docs is that of a manual,
-// and LICENSE-3rdparty.csv is a table of what others have, which their go.mod names, too.
+// licenceFile matches the names of files with a code licence. LICENSE.docs is a manual's, and
+// LICENSE-3rdparty.csv lists other dependencies, which go.mod names, too.
 var licenceFile = regexp.MustCompile(`(?i)^(un)?(licen[sc]e|copying)([-._].*)?$`)
 
 var noLicenceFile = regexp.MustCompile(`(?i)\.(go|docs|csv)$`)
@@ -29,7 +29,7 @@ var noLicenceFile = regexp.MustCompile(`(?i)\.(go|docs|csv)$`)
 // moduleCache reads modules from Go's module cache.
 type moduleCache struct {
 	folder   string
-	verdicts map[module.Version]string // what is wrong with a module; "": nothing is
+	verdicts map[module.Version]string // the problem of a module's licence; "": none
 	lacking  map[module.Version]bool   // modules that are not in the cache
 }
 
@@ -42,9 +42,10 @@ func newModuleCache() (*moduleCache, error) {
 		lacking: map[module.Version]bool{}}, nil
 }
 
-// check returns what is wrong with the modules that a go.mod requires. It lists every module that
-// provides a package to the main module (Go modules reference, graph pruning). Go puts a module
-// into the cache when it builds a package of it, so the cache may lack modules of other platforms.
+// check returns the licence problems of the modules that a go.mod requires. A go.mod lists every
+// module that provides a package to the main module (Go modules reference, graph pruning). Go puts
+// a module into the cache when it builds a package of it, so modules of other platforms may be
+// missing there.
 func (c *moduleCache) check(file string) (findings []string, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -91,7 +92,7 @@ func (c *moduleCache) path(m module.Version) string {
 	return filepath.Join(c.folder, path+"@"+version)
 }
 
-// replaced returns the module that Go takes for m.
+// replaced returns the module that Go uses for m.
 func replaced(mod *modfile.File, m module.Version) module.Version {
 	for _, r := range mod.Replace {
 		if r.Old.Path == m.Path && (r.Old.Version == "" || r.Old.Version == m.Version) {
@@ -101,7 +102,8 @@ func replaced(mod *modfile.File, m module.Version) module.Version {
 	return m
 }
 
-// judge returns what is wrong with the licence of the module in folder, and "" if it is accepted.
+// judge returns the problem of the licence of the module in folder, or "" if the licence is
+// accepted.
 func judge(m module.Version, folder string) (string, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -127,8 +129,8 @@ func judge(m module.Version, folder string) (string, error) {
 	return "", nil
 }
 
-// judgeText returns what is wrong with the text of a licence. A file may hold several licences,
-// of parts of a module. All of them must be accepted.
+// judgeText returns the problem of a licence's text. A file may contain several licences, for parts
+// of a module. All of them must be accepted.
 func judgeText(text []byte) string {
 	cover := licensecheck.Scan(text)
 	for _, match := range cover.Match {
@@ -142,7 +144,7 @@ func judgeText(text []byte) string {
 	return ""
 }
 
-// refuse returns the message about a licence that is not accepted.
+// refuse returns the message for a licence that is not accepted.
 func refuse(licence string) string {
 	if accepted[licence] {
 		return ""

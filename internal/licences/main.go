@@ -39,8 +39,8 @@ func main() {
 	fmt.Println("licences:", checked)
 }
 
-// check returns what is wrong with the dependencies below root, and a sentence about what it
-// checked.
+// check returns the licence problems of the dependencies below root, and a sentence about the
+// checked number.
 func check(root string) (findings []string, checked string, err error) {
 	cmd := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "*go.mod", "*package.json")
 	cmd.Dir = root

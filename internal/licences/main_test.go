@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestCheck has a tree of planted dependencies: check names each that is wrong, and its licence.
+// TestCheck checks a tree of prepared dependencies: check names each wrong one, and its licence.
 func TestCheck(t *testing.T) {
 	mit, err := os.ReadFile("testdata/MIT.txt")
 	if err != nil {

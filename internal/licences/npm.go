@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// checkNPM returns how many packages a package.json's lock file names, and what is wrong with them.
-// The lock file has the licence that each package declares.
+// checkNPM returns the number of packages in a package.json's lock file, and their licence
+// problems. The lock file contains the declared licence of each package.
 func checkNPM(file string) (packages int, findings []string, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -25,7 +25,7 @@ func checkNPM(file string) (packages int, findings []string, err error) {
 	if errors.Is(err, os.ErrNotExist) {
 		for _, all := range []map[string]string{wants.Dependencies, wants.DevDependencies, wants.OptionalDependencies} {
 			for _, from := range all {
-				if !strings.HasPrefix(from, "file:") { // a folder of the tree, whose own package.json is read
+				if !strings.HasPrefix(from, "file:") { // a folder of the tree, whose own package.json is checked
 					return 0, []string{"it has dependencies, but no package-lock.json that names their licences"}, nil
 				}
 			}
@@ -42,7 +42,7 @@ func checkNPM(file string) (packages int, findings []string, err error) {
 		return 0, nil, err
 	}
 	for _, path := range slices.Sorted(maps.Keys(lock.Packages)) {
-		if path == "" { // the project's own
+		if path == "" { // the project itself
 			continue
 		}
 		packages++

@@ -1,5 +1,5 @@
-// Package linearizable says whether what clients saw of the keys of chains is linearizable: it has
-// porcupine's models of a key, for the tests and for the simulator.
+// Package linearizable checks whether clients' observations of the keys of chains are linearizable.
+// It has porcupine models of a key, for the tests and for the simulator.
 package linearizable
 
 import (
@@ -13,29 +13,29 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Call is one call of a client's, or one change of a key that somebody else made (Op). Begin and
-// End are of one clock for all clients.
+// Call is a client's call, or a change of a key by something else (Op). Begin and End are of one
+// clock for all clients.
 type Call struct {
 	Client     int    // from -2 on
-	Name       string // where a history is of names
-	Key        uint32 // the KEY_ID that was asked for; before a move
-	To         uint32 // ... and after it
+	Name       string // in histories of names
+	Key        uint32 // the requested KEY_ID; for a move, the old one
+	To         uint32 // ... and the new one
 	Op         wire.Op
 	Delete     bool
-	Value      string // written
+	Value      string // the written value
 	Expected   wire.Version
 	Begin, End int64
-	Unknown    bool // whether it was executed
-	Failed     bool // the CAS was
-	Absent     bool // there is no such KEY_ID
+	Unknown    bool // it is unknown whether the call was executed
+	Failed     bool // the CAS failed
+	Absent     bool // the KEY_ID does not exist
 	Nothing    bool // a read without an answer
 	Found      bool
 	Got        string
 	Version    wire.Version
 }
 
-// What is done to a key alongside the reads and writes of clients. Adding a key makes its slot,
-// with a tombstone, and then gives it its value; removing one may leave a tombstone in it before it
+// Changes of a key besides the reads and writes of clients. Adding a key makes its slot, with a
+// tombstone, and then writes its value. Removing one may leave a tombstone in it before the slot
 // goes.
 const (
 	Add wire.Op = 0xF0 + iota
@@ -43,21 +43,21 @@ const (
 	Clear
 	Remove
 	Move
-	Rewrite // what is there gets another version
+	Rewrite // the value gets another version
 )
 
-// Increment adds 1 to a number, which is 0 if there is none: Value is what it is then.
+// Increment adds 1 to a number, which is 0 if there is none. Value is the result.
 const Increment wire.Op = 0xE0
 
-// Operations are a history as porcupine takes it. What is not known to have been executed may be
-// executed at any later time, or never.
+// Operations converts a history to porcupine's form. A call with an unknown outcome may be executed
+// at any later time, or never.
 func Operations(history []Call) (ops []porcupine.Operation) {
 	for n, x := range history {
 		if x.Nothing {
 			continue
 		}
 		o := porcupine.Operation{ClientId: x.Client + 2, Input: x, Call: x.Begin, Return: x.End}
-		if x.Unknown { // a client of the checker's has one call at a time, and this one is never over
+		if x.Unknown { // a porcupine client has one call at a time, and this one never ends
 			o.Return, o.ClientId = math.MaxInt64, 1<<20+n
 		}
 		ops = append(ops, o)
@@ -65,7 +65,7 @@ func Operations(history []Call) (ops []porcupine.Operation) {
 	return ops
 }
 
-// model is porcupine's, of a kind of state that is told apart by something of the calls.
+// model is a porcupine model of a kind of state. of partitions the calls.
 func model[State any, Of comparable](initially State, step func(State, Call) (bool, State),
 	of func(Call) Of) porcupine.Model {
 	return porcupine.Model{

@@ -6,26 +6,26 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// What a key may do: a read tells the newest value and version; a write gives a higher version; a
-// CAS is executed if the version is the expected one; deleting what is not there may change
-// nothing. Nobody has written the keys of Registers
-// before. Those of Added were added, with a version that no client was told.
+// The rules for a key: a read returns the newest value and version. A write yields a higher
+// version. A CAS is executed if the version is the expected one. Deleting an absent value may
+// change nothing. In Registers no one has written the keys before. In Added the keys were added,
+// with a version that no client knows.
 var (
 	Registers = model(Register{}, Register.Step, func(x Call) uint32 { return x.Key })
 	Added     = model(Register{above: true}, Register.Step, func(x Call) uint32 { return x.Key })
 )
 
-// Moving is one key that is moved at times that nobody tells: under another KEY_ID its versions
-// begin again. Names are keys that are added, removed and moved by calls of the history. Their
-// versions are those of the name (api.Key's VersionOffset): a move changes none, and a name that
-// comes back continues above all that it had.
+// Moving is one key that is moved at unknown times; under another KEY_ID its versions start again.
+// Names are keys that calls of the history add, remove and move. Their versions are the name's
+// (api.Key's VersionOffset): a move does not change them, and a recreated name continues above all
+// its earlier versions.
 var (
 	Moving = model(name{Register: Register{above: true}}, name.moving, func(Call) bool { return true })
 	Names  = model(name{}, name.step, func(x Call) string { return x.Name })
 )
 
-// Register is a key's state. Its version is the one, or above it: after a write of unknown outcome
-// nobody knows more until somebody reads it.
+// Register is a key's state. Its version is version or, with above, an unknown higher one: after a
+// write with an unknown outcome it is unknown until a read.
 type Register struct {
 	version wire.Version
 	above   bool
@@ -33,7 +33,7 @@ type Register struct {
 	found   bool
 }
 
-// is says whether the version may be v, and if so it is from then on.
+// is reports whether the version may be v. If so, the returned state has it.
 func (s Register) is(v wire.Version) (Register, bool) {
 	if s.above {
 		ok := v > s.version
@@ -43,7 +43,8 @@ func (s Register) is(v wire.Version) (Register, bool) {
 	return s, v == s.version
 }
 
-// Step says whether a call may have had its outcome now, and gives the state after it.
+// Step reports whether a call may have its outcome in this state, and returns the state after the
+// call.
 func (s Register) Step(x Call) (bool, Register) {
 	next := Register{version: x.Version, value: x.Value, found: !x.Delete}
 	switch {
@@ -54,14 +55,14 @@ func (s Register) Step(x Call) (bool, Register) {
 		return x.Version > s.version && s.found == next.found && s.value == next.value, next
 	case x.Op == wire.CAS:
 		at, ok := s.is(x.Expected)
-		if !ok { // it fails
+		if !ok { // the CAS fails
 			return x.Unknown, s
 		}
 		s = at
 	case x.Op == Increment:
 		next.value = s.incremented()
 		switch {
-		case next.value == "": // it fails
+		case next.value == "": // the increment fails
 			return x.Unknown, s
 		case !x.Unknown && next.value != x.Value:
 			return false, s
@@ -79,7 +80,7 @@ func (s Register) Step(x Call) (bool, Register) {
 	return x.Version > s.version, next
 }
 
-// incremented is the number after the one that is there, "" if none is.
+// incremented is the existing number plus one; "": the value is not a number.
 func (s Register) incremented() string {
 	n := int64(0)
 	if s.found {
@@ -91,12 +92,12 @@ func (s Register) incremented() string {
 	return strconv.FormatInt(n+1, 10)
 }
 
-// name is a name's state: where it is, and what is there.
+// name is a name's state: its KEY_ID and its content.
 type name struct {
-	key uint32 // 0: it is nowhere
+	key uint32 // 0: the name has no key
 	Register
-	// cleared is set by a removal. What takes one up again, after a controller has died or was not
-	// heard, may leave another tombstone.
+	// cleared is set by a removal. If a removal is resumed, because a controller died or its call
+	// was lost, it may leave another tombstone.
 	cleared bool
 }
 
@@ -116,7 +117,7 @@ func (s name) step(x Call) (bool, name) {
 	switch {
 	case x.Op == Add && s.key == 0:
 		return true, name{key: x.Key, Register: someVersion("", false)}
-	case x.Op >= Add && !here: // one that has not ended may come after everything else
+	case x.Op >= Add && !here: // a change without an end may come after everything else
 		return x.Unknown || x.Op == Clear, s
 	case x.Op == Add:
 		return false, s
@@ -131,7 +132,7 @@ func (s name) step(x Call) (bool, name) {
 	case x.Absent:
 		return !here, s
 	case !here:
-		return x.Unknown, s // it is executed nowhere else
+		return x.Unknown, s // not executed for any other key
 	}
 	looks := x.Op == wire.Read || x.Failed
 	if s.cleared && looks && !x.Found && x.Version > s.version {

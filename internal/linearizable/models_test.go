@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// TestNames: a removal that is taken up again leaves another tombstone; what is in one does not
-// come back, and versions do not go down.
+// TestNames: a resumed removal leaves another tombstone. A deleted value does not come back, and
+// versions never decrease.
 func TestNames(t *testing.T) {
 	read := func(got string, version wire.Version) Call {
 		return Call{Key: 7, Op: wire.Read, Got: got, Found: got != "", Version: version}
@@ -47,7 +47,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestModels: what each model of one key allows, and what it does not.
+// TestModels: permitted and forbidden histories of each model of one key.
 func TestModels(t *testing.T) {
 	read := func(key uint32, got string, version wire.Version) Call {
 		return Call{Key: key, Op: wire.Read, Got: got, Found: got != "", Version: version}

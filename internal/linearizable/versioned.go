@@ -2,23 +2,23 @@ package linearizable
 
 import "github.com/netcraq/netcraq/api/wire"
 
-// Versioned are names that clients reach by the versions of the names themselves: those only grow,
-// also when a name's key moves to another chain, or is removed and added again. A name without a
-// key, and one whose key nobody has written, has version 0. Keys are added and removed by calls of
-// the history; that one moves changes nothing.
+// Versioned are names whose clients see the versions of the names themselves. These only increase,
+// even when a name's key moves to another chain, or is removed and added again. A name without a
+// key, or whose key no one has written, has version 0. Calls of the history add and remove keys. A
+// move changes nothing.
 var Versioned = model(versioned{}, versioned.step, func(x Call) string { return x.Name })
 
 // versioned is a name's state.
 type versioned struct {
 	Register
-	there   bool // it has a key
-	written bool // ... with a version that clients are told; otherwise it has 0
-	// cleared is set by a removal, which leaves a tombstone at some switches for a moment, or
-	// several, and at others nothing.
+	there   bool // the name has a key
+	written bool // ... with a version that clients see; otherwise they see 0
+	// cleared is set by a removal, which for a moment leaves one or several tombstones at some
+	// switches and nothing at others.
 	cleared bool
 }
 
-// later is the state after something that has a later version, which nobody was told.
+// later is the state after a change with a later, unknown version.
 func (s versioned) later(value string, found bool) versioned {
 	s.Register = Register{version: s.version, above: true, value: value, found: found}
 	s.there, s.written, s.cleared = true, true, false
@@ -32,7 +32,7 @@ func (s versioned) step(x Call) (bool, versioned) {
 		return false, s
 	case x.Op == Add && x.Value != "":
 		return true, s.later(x.Value, true)
-	case x.Op == Add: // the version of its tombstone is the name's, and nobody is told
+	case x.Op == Add: // the version of its tombstone is the name's, and no client sees it
 		s = s.later("", false)
 		s.written = false
 		return true, s
@@ -60,7 +60,7 @@ func (s versioned) step(x Call) (bool, versioned) {
 	case x.Delete && x.Op == wire.Write && nothing && !x.Unknown: // there was nothing to delete
 		return !s.written || s.cleared, s
 	case !s.there, x.Op == wire.CAS && (x.Expected == 0) == s.written:
-		return x.Unknown, s // it is executed nowhere else, and a CAS fails
+		return x.Unknown, s // not executed for any other key, and a CAS fails
 	case x.Op == wire.CAS && x.Expected != 0:
 		at, ok := s.is(x.Expected)
 		if !ok {
@@ -68,7 +68,7 @@ func (s versioned) step(x Call) (bool, versioned) {
 		}
 		s.Register = at
 	}
-	if at, ok := s.is(x.Version); ok && x.Delete && s.written && !s.found && !x.Unknown { // it changes nothing
+	if at, ok := s.is(x.Version); ok && x.Delete && s.written && !s.found && !x.Unknown { // the call changes nothing
 		s.Register = at
 		return true, s
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// TestVersioned: what names with versions of their own may do, and what they may not.
+// TestVersioned: permitted and forbidden histories of names with their own versions.
 func TestVersioned(t *testing.T) {
 	read := func(got string, version wire.Version) Call {
 		return Call{Op: wire.Read, Got: got, Found: got != "", Version: version}

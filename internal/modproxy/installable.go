@@ -8,9 +8,9 @@ import (
 	"golang.org/x/mod/module"
 )
 
-// Installable removes the replace directives from a module's go.mod, and packs it again with that.
-// Such directives matter only in a checkout: programs that require the module ignore them, and go
-// install refuses a command whose module has some.
+// Installable removes the replace directives from a module's go.mod, and repacks the module with
+// it. The directives matter only in a checkout: programs that require the module ignore them, and
+// go install refuses a command whose module has any.
 func Installable(m module.Version, mod, packed []byte) (installable, repacked []byte, err error) {
 	file, err := modfile.Parse("go.mod", mod, nil)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package modproxy lays Go modules out in a folder as a module proxy has them
+// Package modproxy writes Go modules into a folder in the layout of a module proxy
 // (https://go.dev/ref/mod#goproxy-protocol).
 package modproxy
 
@@ -11,8 +11,8 @@ import (
 	"golang.org/x/mod/module"
 )
 
-// Write writes a module's version below folder: its go.mod, its zip unless that is nil, and the
-// version's time, which may be zero. It is the only version of the module there.
+// Write writes a version of a module below folder: its go.mod, its zip unless that is nil, and the
+// version's time, which may be zero. It becomes the module's only version there.
 func Write(folder string, m module.Version, date time.Time, mod, zip []byte) error {
 	info, err := json.Marshal(struct {
 		Version string

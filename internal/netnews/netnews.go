@@ -1,4 +1,4 @@
-// Package netnews tells about changes that the kernel reports by rtnetlink(7).
+// Package netnews reports changes of the network from the kernel's rtnetlink(7).
 package netnews
 
 import (
@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Settle is the time for which Watch collects news before it calls changed.
+// Settle is the time for which Watch collects notifications before it calls changed.
 const Settle = 50 * time.Millisecond
 
-// subscribeAgain is the time between two tries to subscribe.
+// subscribeAgain is the interval between attempts to subscribe.
 const subscribeAgain = 100 * time.Millisecond
 
-// Watch calls changed soon after the kernel has reported something that concerns the caller, until
-// ctx ends. It returns at once. Watch subscribes to groups (RTNLGRP_...) of the calling thread's
-// network namespace. The kernel drops news for a reader that is too slow. Watch then subscribes
+// Watch calls changed soon after the kernel has reported a message that concerns accepts, until ctx
+// ends. It returns at once. Watch subscribes to groups (RTNLGRP_...) of the calling thread's
+// network namespace. The kernel drops messages for a reader that is too slow. Watch then subscribes
 // again and calls changed, because a dropped message may have concerned the caller.
 func Watch(ctx context.Context, log *slog.Logger, groups []uint, concerns func(syscall.NetlinkMessage) bool,
 	changed func()) error {
@@ -45,7 +45,7 @@ func Watch(ctx context.Context, log *slog.Logger, groups []uint, concerns func(s
 		case <-ctx.Done():
 		}
 	}
-	read := func() { // until an error: ENOBUFS says that news were dropped
+	read := func() { // until an error: ENOBUFS means that messages were dropped
 		defer socket.Close()
 		defer context.AfterFunc(ctx, socket.Close)()
 		for {
@@ -80,7 +80,7 @@ func Watch(ctx context.Context, log *slog.Logger, groups []uint, concerns func(s
 	return nil
 }
 
-// collect calls changed once for all news that come within Settle.
+// collect calls changed once for all notifications within Settle.
 func collect(ctx context.Context, news <-chan struct{}, changed func()) {
 	for {
 		var due <-chan time.Time

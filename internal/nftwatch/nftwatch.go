@@ -1,5 +1,5 @@
-// Package nftwatch tells about tables of nftables that somebody deletes. A firewall that is loaded
-// again begins with "flush ruleset", which takes away everybody's tables.
+// Package nftwatch reports deletions of nftables tables. A firewall that is reloaded begins with
+// "flush ruleset", which deletes all programs' tables.
 package nftwatch
 
 import (
@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Every is how often Watch calls look, whether the kernel has reported a deletion or not.
+// Every is the interval at which Watch calls look, even if the kernel has reported no deletion.
 const Every = time.Second
 
-// Watch calls look as soon as somebody has deleted a table in the calling thread's network
+// Watch calls look as soon as a program has deleted a table in the calling thread's network
 // namespace, and each second, until ctx ends. It returns at once. look runs on a thread in that
-// namespace, and has returned for the last time when ended is closed. Watch takes CAP_NET_ADMIN,
-// and CAP_SYS_ADMIN only where the process has threads in several namespaces.
+// namespace, and has returned for the last time when ended is closed. Watch needs CAP_NET_ADMIN. It
+// needs CAP_SYS_ADMIN only if the process has threads in several namespaces.
 func Watch(ctx context.Context, look func()) (ended <-chan struct{}, err error) {
 	space, err := netns.Get()
 	if err != nil {
@@ -42,8 +42,8 @@ func Watch(ctx context.Context, look func()) (ended <-chan struct{}, err error) 
 	return end, nil
 }
 
-// deletions brings the calling thread to a network namespace, unless it is there, and reports the
-// tables that are deleted there. It closes the handle.
+// deletions moves the calling thread to a network namespace, unless it is there already, and
+// reports the deletions of tables there. It closes the handle.
 func deletions(space netns.NsHandle) (chan *nftables.MonitorEvent, *nftables.Monitor, error) {
 	defer space.Close()
 	here, err := netns.Get()
@@ -72,7 +72,7 @@ func watch(ctx context.Context, deleted chan *nftables.MonitorEvent, monitor *nf
 		select {
 		case <-ctx.Done():
 		case _, ok := <-deleted:
-			if !ok { // it can no longer be watched: looking is left
+			if !ok { // the monitor has ended: only polling is left
 				deleted = nil
 			}
 			look()
@@ -87,7 +87,7 @@ func watch(ctx context.Context, deleted chan *nftables.MonitorEvent, monitor *nf
 	}
 }
 
-// Present reports whether the tables of a name are there, in all of some families.
+// Present reports whether the tables of a name exist in all of the families.
 func Present(conn *nftables.Conn, name string, families ...nftables.TableFamily) (bool, error) {
 	for _, f := range families {
 		_, err := conn.ListTableOfFamily(name, f)

@@ -10,11 +10,11 @@ import (
 	"github.com/google/nftables"
 )
 
-// envWithout makes TestWithoutSysAdmin what it runs without that capability.
+// envWithout makes TestWithoutSysAdmin run its part without that capability.
 const envWithout = "NETCRAQ_TEST_WITHOUT_SYS_ADMIN"
 
-// TestWithoutSysAdmin: a process that has CAP_NET_ADMIN alone, as netcraq-policies, hears of a
-// table that is deleted.
+// TestWithoutSysAdmin: a process with only CAP_NET_ADMIN, such as netcraq-policies, learns of a
+// deleted table.
 func TestWithoutSysAdmin(t *testing.T) {
 	if os.Getenv(envWithout) == "" {
 		setpriv, err := exec.LookPath("setpriv")

@@ -1,4 +1,4 @@
-// Package oneconn serves a single connection with what serves listeners.
+// Package oneconn makes a listener of a single connection, for servers that need listeners.
 package oneconn
 
 import (
@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Listen makes a listener that gives one connection. It ends when that is closed, by whoever has
-// accepted it or by the listener's Close: then Accept returns net.ErrClosed.
+// Listen makes a listener that returns one connection. When that connection is closed, by its user
+// or by the listener's Close, Accept returns net.ErrClosed.
 func Listen(c net.Conn) net.Listener {
 	l := &listener{first: make(chan net.Conn, 1), ended: make(chan struct{})}
 	l.conn = &conn{Conn: c, end: sync.OnceFunc(func() { close(l.ended) })}

@@ -1,6 +1,5 @@
-// Package persource bounds how many connections one source may have open at a listener, so that one
-// host that only opens connections cannot use up the memory or the descriptors of a server, nor
-// keep other hosts away from it.
+// Package persource limits the open connections of one source at a listener. So a host that only
+// opens connections can neither use up a server's memory or descriptors nor exclude other hosts.
 package persource
 
 import (
@@ -9,11 +8,11 @@ import (
 	"sync"
 )
 
-// Listen returns a listener that accepts at most max connections at a time from one source, and
-// closes further ones at once. A source is an IP address. A pod has only those of its own: the
-// filter at its interface sees to that. A host on the nodes' link can take more IPv6 addresses, but
-// to bound a network of 64 bits as one source would bound all nodes together. Connections of other
-// kinds, such as Unix sockets, are not bounded.
+// Listen returns a listener that accepts at most max concurrent connections from one source, and
+// closes further ones at once. A source is an IP address. A pod has only its own addresses, because
+// the filter at its interface drops others. A host on the nodes' link can use more IPv6 addresses.
+// But treating a 64-bit network as one source would put all nodes under one limit. Other
+// connections, such as those of Unix sockets, are not limited.
 func Listen(l net.Listener, max int) net.Listener {
 	return &listener{Listener: l, max: max, open: map[netip.Addr]int{}}
 }
@@ -70,7 +69,7 @@ func sourceOf(a net.Addr) (netip.Addr, bool) {
 	return t.AddrPort().Addr().Unmap(), true
 }
 
-// conn counts until it is closed.
+// conn counts as open until it is closed.
 type conn struct {
 	net.Conn
 	leave func()

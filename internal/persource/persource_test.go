@@ -58,7 +58,7 @@ func TestListen(t *testing.T) {
 	}
 	first := <-accepted
 	first.Close()
-	first.Close() // counts once
+	first.Close() // a second Close has no effect
 	<-accepted
 	if _, in := dial(t, "127.0.0.1", to); !in {
 		t.Error("the place of a connection that is closed is not given again")

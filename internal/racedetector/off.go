@@ -1,8 +1,8 @@
 //go:build !race
 
-// Package racedetector says whether the program was built with Go's race detector. Tests that take
-// too long or too much with it are run by make test without it.
+// Package racedetector tells whether the program was built with Go's race detector. make test runs
+// tests that take too much time or memory with it without it.
 package racedetector
 
-// Enabled reports whether it was.
+// Enabled reports whether the race detector is on.
 const Enabled = false

@@ -1,5 +1,5 @@
-// Package refpage keeps the pages of docs/reference that are generated: a test writes what it reads
-// from the code, and fails if the committed page differs. make generate writes them again.
+// Package refpage maintains the generated pages of docs/reference: a test generates a page from the
+// code, and fails if the committed page differs. make generate writes the pages.
 package refpage
 
 import (
@@ -30,12 +30,12 @@ func Check(t testing.TB, root, name, text string) {
 	}
 }
 
-// Head is how a generated page begins.
+// Head is the beginning of a generated page.
 func Head(title, source, intro string) string {
 	return "<!-- Code generated from " + source + " by make generate; DO NOT EDIT. -->\n\n# " + title + "\n\n" + intro + "\n"
 }
 
-// Row is a row of a table in Markdown. Bars in cells are escaped.
+// Row is a row of a Markdown table. It escapes bars in cells.
 func Row(cells ...string) string {
 	for i, c := range cells {
 		cells[i] = strings.ReplaceAll(strings.Join(strings.Fields(c), " "), "|", `\|`)

@@ -1,13 +1,13 @@
-// Package shares divides a budget among tenants of whom nobody knows how many there will be.
+// Package shares divides a budget among an unknown number of tenants.
 package shares
 
 import "sync"
 
 // Fits reports whether a tenant that has own of a budget may have n more. most is the budget, and
-// all what all tenants have of it.
+// all the sum of all tenants' parts.
 //
-// A tenant may have no more than it leaves free. So no tenant has more than half of the budget, and
-// one that has nothing gets up to half of what is free.
+// A tenant may have at most as much as it leaves free. So no tenant has more than half of the
+// budget, and a tenant with nothing gets up to half of the free part.
 func Fits[N int | int64](own, all, n, most N) bool { return own+n <= most-all-n }
 
 // Budget is a budget that tenants share by [Fits]. It is safe for concurrent use.
@@ -19,10 +19,10 @@ type Budget struct {
 	of  map[string]int
 }
 
-// New makes a budget of so many.
+// New makes a budget of size most.
 func New(most int) *Budget { return &Budget{most: most, of: map[string]int{}} }
 
-// Take takes n for a tenant, if that fits.
+// Take takes n for a tenant and returns true, if that fits.
 func (b *Budget) Take(tenant string, n int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestBudget: however many tenants have taken what they could, another one still gets something,
-// and a tenant alone gets half.
+// TestBudget: however many tenants have taken their maximum, another one still gets a part. A
+// single tenant gets half.
 func TestBudget(t *testing.T) {
 	b := New(1000)
 	got := map[string]int{}

@@ -1,5 +1,5 @@
-// Package streamload has the common parts of load generators for streams, whatever keeps the
-// streams: their counters, the records that they write, and the work that they do with records.
+// Package streamload has the common parts of load generators for different stream systems: their
+// counters, the records that they write, and their work on records.
 package streamload
 
 import (
@@ -15,15 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Meter counts what a load does.
+// Meter counts the progress of a load.
 type Meter struct {
 	mu                     sync.Mutex
 	records, bytes, missed uint64
 	found                  atomic.Uint64
 }
 
-// Add counts records, their bytes, and records that were missed, at once: no mark has one without
-// the others.
+// Add adds records, their bytes, and missed records, atomically: a mark contains all three or none.
 func (m *Meter) Add(records, bytes, missed uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -32,17 +31,17 @@ func (m *Meter) Add(records, bytes, missed uint64) {
 	m.missed += missed
 }
 
-// Mark is what a load has done so far.
+// Mark is a snapshot of a load's counters.
 type Mark struct {
-	At      int64   `json:"at_ns"` // of the machine's monotonic clock
+	At      int64   `json:"at_ns"` // the machine's monotonic clock
 	Records uint64  `json:"records"`
 	Bytes   uint64  `json:"bytes"`
-	Found   uint64  `json:"found"` // what its work has found: matches, words
+	Found   uint64  `json:"found"` // results of the work: matches, words
 	Missed  uint64  `json:"missed"`
-	CPU     float64 `json:"cpu_us"` // of this process
+	CPU     float64 `json:"cpu_us"` // processor time of this process
 }
 
-// Mark is what has been counted by now.
+// Mark returns the current counters.
 func (m *Meter) Mark() Mark {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -54,7 +53,7 @@ func (m *Meter) Mark() Mark {
 		CPU: processTime()}
 }
 
-// processTime is what this process has used of the processors, in microseconds.
+// processTime is the processor time of this process, in microseconds.
 func processTime() float64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -63,12 +62,12 @@ func processTime() float64 {
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e3
 }
 
-// Usage is how a program that Serves is spoken to, for its help.
+// Usage describes the protocol of a program that calls Serve, for its help.
 const Usage = ` It says "ready" when it can begin, begins after a line on its input, answers each
 further line with what it has done so far, as JSON, and ends with its input.`
 
-// Serve has work done from the first line of in on, and answers each further line with a mark. It
-// ends with in, or when the work fails.
+// Serve starts work after the first line of in, and answers each further line with a mark. It ends
+// with in, or when the work fails.
 func (m *Meter) Serve(ctx context.Context, in io.Reader, out io.Writer, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -99,7 +98,7 @@ func (m *Meter) Serve(ctx context.Context, in io.Reader, out io.Writer, work fun
 				done = make(chan error, 1)
 				go func() { done <- work(ctx) }()
 			default:
-				_ = json.NewEncoder(out).Encode(m.Mark()) // if nobody reads it, the input ends, too
+				_ = json.NewEncoder(out).Encode(m.Mark()) // if no one reads it, the input ends, too
 			}
 		case err := <-done:
 			if ctx.Err() != nil {

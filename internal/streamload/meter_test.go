@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestMark: a mark is of one moment, whatever is counted alongside it.
+// TestMark: a mark is consistent, even while other goroutines count.
 func TestMark(t *testing.T) {
 	var m Meter
 	var counting sync.WaitGroup

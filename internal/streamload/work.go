@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Work is what a consumer does with each record, by its name: count, filter, words or windows. It
-// is for one goroutine, and counts what it finds.
+// Work is a consumer's work on each record, by name: count, filter, words or windows. The returned
+// function is for one goroutine, and counts its results.
 func (m *Meter) Work(name string) (func(record []byte, at time.Time), error) {
 	switch name {
 	case "count":
@@ -22,14 +22,14 @@ func (m *Meter) Work(name string) (func(record []byte, at time.Time), error) {
 	return nil, fmt.Errorf("there is no work %q", name)
 }
 
-// count looks at each record.
+// count reads each record.
 func (m *Meter) count(record []byte, _ time.Time) {
 	if len(record) > 0 && record[0] != 0 {
 		m.found.Add(1)
 	}
 }
 
-// filter looks for the needle.
+// filter searches for the needle.
 func (m *Meter) filter(record []byte, _ time.Time) {
 	if bytes.Contains(record, []byte(Needle)) {
 		m.found.Add(1)
@@ -44,10 +44,10 @@ func (w *words) of(m *Meter) func([]byte, time.Time) {
 	return func(record []byte, _ time.Time) { m.found.Add(uint64(w.add(record))) }
 }
 
-// add counts the words of a record, and says how many there were.
+// add counts the words of a record, and returns their number.
 func (w *words) add(record []byte) (n int) {
 	for word := range bytes.FieldsSeq(record) {
-		if p := w.counts[string(word)]; p != nil { // it makes no string
+		if p := w.counts[string(word)]; p != nil { // this lookup allocates no string
 			*p++
 		} else {
 			one := uint64(1)
@@ -58,8 +58,8 @@ func (w *words) add(record []byte) (n int) {
 	return n
 }
 
-// windows counts words in windows of five seconds, one of which ends each second. A record belongs
-// to the second in which it was appended.
+// windows counts words in windows of five seconds; one ends each second. A record belongs to the
+// second in which it was appended.
 type windows struct {
 	seconds [windowSeconds]words
 	now     int64 // the newest second
@@ -83,7 +83,7 @@ func (w *windows) add(record []byte, second int64) int {
 		w.now = second
 	}
 	if second <= w.now-windowSeconds {
-		return 0 // it is late: its windows have ended
+		return 0 // the record is late: its windows have ended
 	}
 	return w.seconds[second%windowSeconds].add(record)
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestWindows: a window has what was appended in its five seconds, and nothing else. What comes
-// when its windows have ended is not counted.
+// TestWindows: a window contains exactly the records that were appended in its five seconds. A
+// record that comes after the end of its windows is not counted.
 func TestWindows(t *testing.T) {
 	var w windows
 	for _, r := range []struct {

@@ -13,28 +13,28 @@ import (
 
 const module = "github.com/netcraq/netcraq/"
 
-// floors are the top-level folders, from the ground up. What ships imports only from floors below
-// its own, and from its own folder; internal/ is open to all of them.
+// floors are the top-level folders, the lowest first. Shipped code imports only from lower floors
+// and from its own folder. internal/ is open to all of them.
 var floors = [][]string{
 	{"api"},
 	{"p4src"},
 	{"switch", "client"},
 	{"streams"},
 	{"controlplane", "etcd-monitor", "nodeapi", "pipelets"},
-	// netcraq dev runs a controller, the node API and a gateway in one process, so commands stand
-	// above those, as the node agents do.
+	// netcraq dev runs a controller, the node API and a gateway in one process, so commands are
+	// above those, like the node agents.
 	{"cni-plugin", "cmd"},
 	{"netchain-baseline"},
 	{"experiments"},
 	{"examples", "test"},
 }
 
-// arrowRule narrows what a folder imports of the project, or, where pure is set, of anything.
+// arrowRule limits a folder's imports of project packages or, if pure is set, of any package.
 type arrowRule struct {
 	name string
-	in   []string // the folders that it is for, with what is in them
-	may  []string // all that they may import of the project
-	pure bool     // neither files, nor networks, nor processes, nor goroutines, nor clocks
+	in   []string // the folders, including their subfolders
+	may  []string // all project packages that they may import
+	pure bool     // forbids files, networks, processes, goroutines and clocks
 }
 
 var arrowRules = []arrowRule{
@@ -265,13 +265,13 @@ var arrowRules = []arrowRule{
 	},
 }
 
-// shelf is a folder whose packages stand in an order: each imports only those that are named before
-// it. The folder's own package is the last one, and may import all of them.
+// shelf is a folder whose packages are ordered: each imports only packages earlier in the list. The
+// folder's own package is the last one, and may import all of them.
 type shelf struct {
 	in       string
 	packages []string
-	// decide is how many of them, from the first on, only yield plain data: they may not import
-	// writers, with which the others write instructions.
+	// decide is the number of packages, from the first on, that only yield plain data. They may not
+	// import writers, which the other packages use to write instructions.
 	decide  int
 	writers []string
 }
@@ -286,7 +286,7 @@ var shelves = []shelf{{
 	writers: []string{"github.com/cilium/ebpf/asm", module + "switch/ebpf/asm"},
 }}
 
-// wrong says what is wrong with an import of one of a shelf's packages, "" if nothing is.
+// wrong returns the error of an import in one of a shelf's packages, or "".
 func (s shelf) wrong(from, imported string) string {
 	at := func(folder string) int {
 		rest, ok := strings.CutPrefix(folder, s.in)
@@ -300,7 +300,7 @@ func (s shelf) wrong(from, imported string) string {
 		if i := slices.Index(s.packages, part); i >= 0 {
 			return i
 		}
-		return len(s.packages) + 1 // which is in no order yet
+		return len(s.packages) + 1 // not in the list yet
 	}
 	own := at(from)
 	to, ours := strings.CutPrefix(imported, module)
@@ -317,7 +317,7 @@ func (s shelf) wrong(from, imported string) string {
 	return ""
 }
 
-// impure is what a pure core has nothing of.
+// impure are packages that a pure core may not import.
 var impure = []string{
 	"net",
 	"net/http",
@@ -331,11 +331,12 @@ var impure = []string{
 	"sigs.k8s.io/controller-runtime/pkg/client",
 }
 
-// clocks are what a pure core does not use of packages time and clock: its shell passes the time.
+// clocks are functions of packages time and clock that a pure core may not use: its shell passes
+// the time.
 var clocks = []string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Raw", "Since", "Sleep", "Tick", "Until"}
 
-// checkImports names each import that goes up, or that a rule of the folder forbids. Tests may
-// import what they like.
+// checkImports reports each import that goes up, or that a rule of the folder forbids. Tests may
+// import anything.
 func checkImports(name string, text []byte) (out []string) {
 	if strings.HasSuffix(name, "_test.go") {
 		return nil
@@ -392,7 +393,7 @@ func checkImports(name string, text []byte) (out []string) {
 	return out
 }
 
-// checkPure names each goroutine that a pure core starts, and each look at a clock.
+// checkPure reports each goroutine that a pure core starts, and each use of a clock.
 func checkPure(name string, text []byte) (out []string) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, name, text, 0)
@@ -417,7 +418,7 @@ func checkPure(name string, text []byte) (out []string) {
 	return out
 }
 
-// goesUp says whether an import leads to another folder of the same floor, or to one above.
+// goesUp reports whether an import leads to another folder of the same floor, or to a higher floor.
 func goesUp(from, to string) bool {
 	top := func(p string) string { first, _, _ := strings.Cut(p, "/"); return first }
 	a, b := top(from), top(to)
@@ -433,10 +434,10 @@ func goesUp(from, to string) bool {
 	return floor(b) >= floor(a) && floor(a) >= 0
 }
 
-// helpsTests says whether a folder's non-test files serve tests.
+// helpsTests reports whether a folder's non-test files are helpers of tests.
 func helpsTests(folder string) bool {
 	return inside(folder, "test") || inside(folder, "internal/testutil") || strings.HasSuffix(folder, "test")
 }
 
-// inside says whether a folder is another one or in it.
+// inside reports whether folder is room or below it.
 func inside(folder, room string) bool { return folder == room || strings.HasPrefix(folder, room+"/") }

@@ -14,14 +14,14 @@ import (
 
 const (
 	proseWidth = 100 // columns of comments and of Markdown; a tab is four
-	codeWidth  = 120 // columns of code, without what stands in its strings
+	codeWidth  = 120 // columns of code, without the content of strings
 )
 
-// comment is what a line that is one begins with.
+// comment matches the beginning of a comment line.
 var comment = regexp.MustCompile(`^\s*(//|#|\*)`)
 
-// checkWidth names the lines that are too wide. What cannot be broken is not meant: a string, a row
-// of a table, an address, a drawing.
+// checkWidth reports lines that are too wide. It ignores lines that cannot be broken: with a
+// string, a row of a table, an address, or a drawing.
 func checkWidth(name string, text []byte) (out []string) {
 	lines := strings.Split(string(text), "\n")
 	switch ext := path.Ext(name); {
@@ -29,7 +29,7 @@ func checkWidth(name string, text []byte) (out []string) {
 		lines = withoutStrings(text)
 	case ext == ".md":
 		lines = withoutListings(lines)
-	case ext != ".p4": // of Python's lines ruff has the width
+	case ext != ".p4": // ruff checks the width of Python's lines
 		return nil
 	}
 	for n, line := range lines {
@@ -52,7 +52,8 @@ func columns(line string) int {
 	return utf8.RuneCountInString(line) + 3*strings.Count(line, "\t")
 }
 
-// unbreakable: a drawing, a row of a table, a Go directive, or one word that is as long as that.
+// unbreakable reports whether a line is a drawing, a row of a table or a Go directive, or contains
+// a very long word.
 func unbreakable(line, ext string) bool {
 	trimmed := strings.TrimSpace(line)
 	if strings.ContainsAny(line, "─│┌└├▶◀") || strings.HasPrefix(trimmed, "//go:") ||
@@ -73,7 +74,7 @@ func unbreakable(line, ext string) bool {
 	return false
 }
 
-// withoutStrings is a Go file's lines, with its string literals empty.
+// withoutStrings returns a Go file's lines with empty string literals.
 func withoutStrings(text []byte) []string {
 	kept := append([]byte(nil), text...)
 	fset := token.NewFileSet()
@@ -97,7 +98,7 @@ func withoutStrings(text []byte) []string {
 	return strings.Split(strings.ReplaceAll(string(kept), "\x00", ""), "\n")
 }
 
-// withoutListings is a Markdown file's lines, with those between fences empty.
+// withoutListings returns a Markdown file's lines, with those in fences empty.
 func withoutListings(lines []string) []string {
 	out, inside := make([]string, len(lines)), false
 	for n, line := range lines {

@@ -1,11 +1,11 @@
 // Command treelint checks the rules in docs/architecture.md that no compiler checks: imports
-// between rooms, the number of files of a package and its name, the width of lines, retired words,
-// and patterns of prose that readers had to read twice. make lint runs it.
+// between folders, the number of files of a package and its name, the width of lines, retired
+// words, and unclear patterns of prose. make lint runs it.
 //
 //	treelint [FILE ...]
 //
-// Without files it checks all that git knows of. It prints FILE:LINE: RULE: what is wrong, and
-// exits with 1 if it has printed anything.
+// Without files it checks all files that git knows. It prints FILE:LINE: RULE: PROBLEM, and exits
+// with 1 if it has printed anything.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 	wrong, all := 0, packages{}
 	for _, name := range files {
 		text, err := os.ReadFile(name)
-		if os.IsNotExist(err) { // removed, and git has not been told
+		if os.IsNotExist(err) { // deleted, but not from git's index yet
 			continue
 		}
 		if err != nil {
@@ -42,7 +42,7 @@ func main() {
 			wrong++
 		}
 	}
-	if len(os.Args) < 2 { // all files are known
+	if len(os.Args) < 2 { // only then all files are known
 		for _, f := range all.check() {
 			fmt.Println(f)
 			wrong++
@@ -58,7 +58,7 @@ func main() {
 	}
 }
 
-// check gives what is wrong with a file, a line each.
+// check returns the problems of a file, one line each.
 func check(name string, text []byte) []string {
 	if generated(name, text) {
 		return nil
@@ -71,7 +71,7 @@ func check(name string, text []byte) []string {
 	return append(append(out, checkWords(name, text)...), checkProse(name, text)...)
 }
 
-// generated says whether a file is written by a tool, or kept as somebody else wrote it.
+// generated reports whether a tool writes a file, or it is a copy of another project's.
 func generated(name string, text []byte) bool {
 	head, _, _ := strings.Cut(string(text[:min(len(text), 2000)]), "\npackage ")
 	return strings.Contains(name, "/testdata/") || strings.Contains(name, "/compiled/") ||

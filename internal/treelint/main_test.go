@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestRules: what is forbidden is found, under its rule's name, and what looks like it is not.
+// TestRules: violations are found, under their rules' names, and similar permitted text is not.
 func TestRules(t *testing.T) {
 	wide := strings.Repeat("word ", 24)
 	for _, c := range []struct{ what, name, text, finds string }{

@@ -6,11 +6,12 @@ import (
 	"strings"
 )
 
-// applyLines is how long an apply may be: what does not fit on a screen is two stages.
+// applyLines is the maximum length of an apply block. A longer one, which does not fit on a screen,
+// should be two stages.
 const applyLines = 80
 
 var (
-	// p4Quiet is what does not belong to the program: comments, preprocessor lines and strings.
+	// p4Quiet matches comments, preprocessor lines and strings.
 	p4Quiet = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*|"(?:[^"\\\n]|\\.)*"|(?m)^[ \t]*#(?:[^\n]*\\\n)*[^\n]*`)
 	p4Apply = regexp.MustCompile(`\bapply\s*\{`)
 	p4Named = regexp.MustCompile(
@@ -19,9 +20,9 @@ var (
 			`\s*(?:<[^;]*>)?\s*\([^;{}]*\)\s*(\w+)\s*;)`)
 )
 
-// checkP4 names each apply that is too long and, in the store's own program, whatever of P4Info has
-// no id: without one p4c makes it up from the name, and who knows the program by its ids would have
-// to be told of a new one.
+// checkP4 reports each apply block that is too long. In the store's own program it also reports
+// each P4Info object without an explicit id: p4c derives such an id from the name, so renaming
+// would break those who know the program by its ids.
 func checkP4(name string, text []byte) (out []string) {
 	if !strings.HasSuffix(name, ".p4") {
 		return nil
@@ -35,7 +36,7 @@ func checkP4(name string, text []byte) (out []string) {
 			out = append(out, fmt.Sprintf("%s:%d: p4-apply: %d lines, %d are the most", name, line(at[0]), n, applyLines))
 		}
 	}
-	// No controller knows the paper's program by its ids.
+	// No controller depends on the ids of the paper's program.
 	if !strings.HasPrefix(name, "p4src/") || strings.HasPrefix(name, "p4src/paper/") {
 		return out
 	}
@@ -51,7 +52,7 @@ func checkP4(name string, text []byte) (out []string) {
 	return out
 }
 
-// block is the text up to the brace that closes what has been opened before it.
+// block is the text up to the brace that closes the block.
 func block(text string) string {
 	open := 1
 	for i, c := range text {

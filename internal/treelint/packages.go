@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// maxFiles is how many files a Go package has at most, tests not counted. Nobody keeps more in
-// mind, and in every package that had more the references between files had no direction.
+// maxFiles is the maximum number of files of a Go package, without tests. More are hard to keep in
+// mind, and every larger package had cyclic references between its files.
 const maxFiles = 25
 
-// packages are the folders with Go files of the project's, and what is in each.
+// packages are the folders with the project's Go files, and the content of each.
 type packages map[string]*goPackage
 
 type goPackage struct {
@@ -29,7 +29,7 @@ func (p packages) add(file string, text []byte) {
 	}
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, text, parser.PackageClauseOnly)
 	if err != nil {
-		return // the compiler says so
+		return // the compiler reports it
 	}
 	dir := path.Dir(file)
 	if p[dir] == nil {
@@ -38,14 +38,14 @@ func (p packages) add(file string, text []byte) {
 	p[dir].files++
 }
 
-// check gives what is wrong with the packages as a whole, a line each.
+// check returns the problems of the packages as a whole, one line each.
 func (p packages) check() (out []string) {
 	named := map[string][]string{}
 	for dir, g := range p {
 		if g.files > maxFiles {
 			out = append(out, fmt.Sprintf("%s:1: package-size: %d files, %d are the most", dir, g.files, maxFiles))
 		}
-		if g.name != "main" && g.name != "testutil" { // the second is imported within one folder each
+		if g.name != "main" && g.name != "testutil" { // testutil packages are each imported within one folder
 			named[g.name] = append(named[g.name], dir)
 		}
 	}
@@ -59,11 +59,11 @@ func (p packages) check() (out []string) {
 	return out
 }
 
-// sharedVerbs name dozens of functions each, so that nobody can search for one of them. A method
-// has its receiver; a function needs the name of its object, too.
+// sharedVerbs name dozens of functions each, so that no one can search for one of them. A method
+// has its receiver; a function's name must include its object.
 var sharedVerbs = []string{"Take", "Ask", "Tell", "Look", "Leave", "Keep", "At", "Of", "Has"}
 
-// checkVerbs finds exported functions with the name of a shared verb alone.
+// checkVerbs finds exported functions whose name is only a shared verb.
 func checkVerbs(name string, text []byte) (out []string) {
 	if strings.HasSuffix(name, "_test.go") {
 		return nil
@@ -71,7 +71,7 @@ func checkVerbs(name string, text []byte) (out []string) {
 	fset := token.NewFileSet()
 	parsed, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution)
 	if err != nil {
-		return nil // the compiler says so
+		return nil // the compiler reports it
 	}
 	for _, d := range parsed.Decls {
 		f, ok := d.(*ast.FuncDecl)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestPackages has trees of files, and what is found in each as a whole.
+// TestPackages checks trees of files, and the findings for each tree as a whole.
 func TestPackages(t *testing.T) {
 	many := map[string]string{}
 	for i := range maxFiles + 1 {
@@ -15,7 +15,7 @@ func TestPackages(t *testing.T) {
 	for _, c := range []struct {
 		what  string
 		files map[string]string
-		finds string // part of it; "": nothing is found
+		finds string // part of the finding; "": none
 	}{
 		{"one file too many", many, "switch/x:1: package-size: 26 files"},
 		{"one name twice", map[string]string{"a/core/x.go": "package core", "b/core/x.go": "package core"}, "package-name: core is the name of b/core, too"},

@@ -19,7 +19,7 @@ type prosePattern struct {
 	instead string
 }
 
-// prosePatterns are looked for in every passage. A space matches a line break, too.
+// prosePatterns are searched for in every passage. A space also matches a line break.
 var prosePatterns = []prosePattern{
 	pattern("is-told", `(is|are|was|were|be|been|being)( not| never| also| then)? (said|told|looked at|asked after)`, "",
 		`name who acts: "the controller reports", not "is told"`),
@@ -47,8 +47,8 @@ var prosePatterns = []prosePattern{
 	pattern("where-if", `where (there (is|are)|(it|they|that) (can|has|have|does|do))`, "", `write "if"`),
 }
 
-// flagVoice is how a flag's text does not begin. It is a noun phrase or an imperative, because what
-// stands in a column of names is read as a list of nouns.
+// flagVoice matches texts of flags that begin in the wrong way. Such a text must be a noun phrase
+// or an imperative, because it stands in a table of names.
 var flagVoice = pattern("flag-voice",
 	`^(?:(?:for|at|by|of|in|to|with|from|after|under|on) )?(how|what|which|where|who|whose|whom|whether)`,
 	`^which`+"`", `begin with a noun or an imperative: "time that clients have", "address to listen on"`)
@@ -223,7 +223,7 @@ func commandHelp(fset *token.FileSet, file *ast.File) (out []*passage) {
 	return out
 }
 
-// helpConstants are constants and variables whose name says that they are what --help prints.
+// helpConstants are constants and variables whose names say that --help prints them.
 func helpConstants(d *ast.GenDecl) (out []ast.Expr) {
 	for _, spec := range d.Specs {
 		v, ok := spec.(*ast.ValueSpec)
@@ -245,13 +245,13 @@ func isHelpField(e ast.Expr) bool {
 	return ok && slices.Contains(helpFields, id.Name)
 }
 
-// isCommand says whether a literal is of a cobra.Command.
+// isCommand reports whether a literal's type is cobra.Command.
 func isCommand(e ast.Expr) bool {
 	s, ok := e.(*ast.SelectorExpr)
 	return ok && s.Sel.Name == "Command"
 }
 
-// writeStrings appends the string literals of an expression. What stands between them is a word.
+// writeStrings appends the string literals of an expression. Anything between them becomes a word.
 func writeStrings(p *passage, fset *token.FileSet, e ast.Expr) {
 	ast.Inspect(e, func(n ast.Node) bool {
 		switch n := n.(type) {

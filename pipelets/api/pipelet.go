@@ -1,8 +1,8 @@
-// Package api has the resource Pipelet, by which an operator declares what to copy from where to
-// where.
+// Package api has the resource Pipelet, which declares a copy of records from sources to
+// destinations.
 //
-// zz_generated.deepcopy.go and the definition (pipelets/deploy/crd) are made from the comments here
-// by go generate.
+// go generate makes zz_generated.deepcopy.go and the CRD (pipelets/deploy/crd) from the comments
+// here.
 //
 // +kubebuilder:object:generate=true
 // +groupName=netcraq.io
@@ -17,23 +17,23 @@ import (
 
 //go:generate env GOWORK=off go tool -modfile=../../cni-plugin/api/generate/go.mod controller-gen object crd:maxDescLen=400,allowDangerousTypes=true paths=. output:crd:dir=../deploy/crd
 
-// APIVersion and Kind are a Pipelet's.
+// APIVersion and Kind of a Pipelet.
 const (
 	APIVersion = "netcraq.io/v1alpha1"
 	Kind       = "Pipelet"
 )
 
-// GroupVersion is that of the kinds here.
+// GroupVersion is the group and version of the kinds here.
 var GroupVersion = schema.GroupVersion{Group: "netcraq.io", Version: "v1alpha1"}
 
-// AddToScheme has a scheme know the kinds here.
+// AddToScheme adds the kinds here to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &Pipelet{}, &PipeletList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }
 
-// Pipelet declares one copy from a source to a destination.
+// Pipelet declares copies of records from sources to destinations.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -55,7 +55,7 @@ type Pipelet struct {
 	Status Status `json:"status,omitempty"`
 }
 
-// PipeletList is several of them.
+// PipeletList is a list of pipelets.
 //
 // +kubebuilder:object:root=true
 type PipeletList struct {
@@ -64,7 +64,7 @@ type PipeletList struct {
 	Items           []Pipelet `json:"items"`
 }
 
-// What Status.State says.
+// Values of Status.State.
 const (
 	Starting  = "Starting"
 	Running   = "Running"
@@ -73,25 +73,26 @@ const (
 	Suspended = "Suspended" // as requested
 )
 
-// Ready is the condition's type: all workers run.
+// Ready is the type of the condition that all workers run.
 const Ready = "Ready"
 
 // Status is a pipelet's status.
 type Status struct {
 	// State is Starting, Running, Failing, Invalid or Suspended.
 	State string `json:"state,omitempty"`
-	// Assigned is the replica of the operator that is to run it.
+	// Assigned is the replica of the operator that shall run the pipelet.
 	Assigned string `json:"assigned,omitempty"`
-	// Lag is how long there have been records that the slowest worker has not written, in seconds.
-	// 0: all known records are written.
+	// Lag is the time, in seconds, for which there have been records that the slowest worker has
+	// not written. 0: all known records are written.
 	Lag string `json:"lag,omitempty"`
-	// Rate is how many records all workers have written, of each second of the last ten or so.
+	// Rate is the number of records a second that all workers have written, averaged over about ten
+	// seconds.
 	Rate string `json:"rate,omitempty"`
-	// Rows were written by all workers, since the pipelet is there.
+	// Rows is the number of rows that all workers have written since the pipelet was created.
 	Rows int64 `json:"rows,omitempty"`
-	// LastError is the last error, also if it is over.
+	// LastError is the last error, even if the pipelet has recovered.
 	LastError string `json:"lastError,omitempty"`
-	// ObservedGeneration is the generation of the specification that the status is about.
+	// ObservedGeneration is the generation of the specification that the status describes.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +listType=map
 	// +listMapKey=type
@@ -99,17 +100,17 @@ type Status struct {
 	Workers    []Worker           `json:"workers,omitempty"`
 }
 
-// Worker is from one source to one destination.
+// Worker is the status of a worker, which copies from one source to one destination.
 type Worker struct {
 	Src int32 `json:"src"`
 	Dst int32 `json:"dst"`
-	// State is as the pipelet's.
+	// State has the values of the pipelet's state.
 	State string `json:"state"`
-	// Reason and Message say why it does not run.
+	// Reason and Message say why the worker does not run.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Offset is how far the source was read: its life, a revision or an offset, and the last record
-	// of those that have it.
+	// Offset is the position up to which the source was read: the source's epoch, a revision or an
+	// offset and, if several records share it, the last of these.
 	Offset string `json:"offset,omitempty"`
 	Rows   int64  `json:"rows"`
 	Lag    string `json:"lag,omitempty"`
@@ -119,36 +120,37 @@ type Worker struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.flow)||!has(self.state)",message="no flow"
 type Spec struct {
-	// Src is where records come from. Each goes to each destination.
+	// Src are the sources. Each record goes to each destination.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	Src []Store `json:"src"`
-	// Dst is the destination of the records.
+	// Dst are the destinations.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	Dst []Store `json:"dst"`
-	// Flow is a SELECT of DuckDB over the table src. Without one, records arrive as they are.
+	// Flow is a SELECT of DuckDB over the table src. Without one, records arrive unchanged.
 	// +kubebuilder:validation:MaxLength=16384
 	Flow string `json:"flow,omitempty"`
-	// State is a SELECT that computes from the tables src and state the next table state, which the
-	// flow sees. It is kept in the destination.
+	// State is a SELECT that computes the next table state from the tables src and state. The flow
+	// sees the result. The destination stores it.
 	// +kubebuilder:validation:MaxLength=16384
 	State string `json:"state,omitempty"`
-	// Interval is the length of a window, in seconds: the records in it are one batch. 0: as they
-	// come.
+	// Interval is the length of a window, in seconds: the records of a window are one batch. 0: no
+	// windows.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	Interval float64 `json:"interval,omitempty"`
-	// Rate bounds how many records a second a worker reads, over a while. 0: nothing does.
+	// Rate is the maximum average number of records a second that a worker reads. 0: no limit.
 	// +kubebuilder:validation:Minimum=0
 	Rate float64 `json:"rate,omitempty"`
-	// EOIO: each record arrives exactly once, in order. Without it, at least once.
+	// EOIO requests that each record arrives exactly once, in order. Without it, records arrive at
+	// least once.
 	EOIO bool `json:"eoio,omitempty"`
-	// Suspend stops it. Afterwards it continues where it was.
+	// Suspend stops the pipelet. Later it continues from its position.
 	Suspend bool `json:"suspend,omitempty"`
 }
 
-// Store is one of the kinds of stores.
+// Store is a store of exactly one kind.
 //
 // +kubebuilder:validation:MinProperties=1
 // +kubebuilder:validation:MaxProperties=1
@@ -175,8 +177,8 @@ type Etcd struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Prefix string `json:"prefix"`
-	// Secret has ca.crt, and tls.crt with tls.key or username with password, as far as they are
-	// needed.
+	// Secret is the name of a Secret with the keys ca.crt, and tls.crt with tls.key or username
+	// with password, as needed.
 	Secret string `json:"secret,omitempty"`
 }
 
@@ -184,28 +186,30 @@ type Etcd struct {
 type PostgreSQL struct {
 	// Address is HOST:PORT.
 	Address string `json:"address"`
-	// Database is its name.
+	// Database is the database's name.
 	Database string `json:"database"`
-	// Table is its name, with its schema's and a dot before it if that is not public.
+	// Table is the table's name, preceded by its schema's name and a dot unless the schema is
+	// public.
 	// +kubebuilder:validation:MaxLength=127
 	Table string `json:"table"`
-	// Append: of a destination: each row is inserted, that of a deleted key with a NULL value.
-	// Without it, a row takes the place of the one with its key.
+	// Append applies to destinations: every row is inserted, and a deleted key becomes a row with a
+	// NULL value. Without it, a row replaces the row with the same key.
 	Append bool `json:"append,omitempty"`
-	// Secret has username, password, and ca.crt or tls.crt with tls.key, as far as they are needed.
+	// Secret is the name of a Secret with the keys username, password, and ca.crt or tls.crt with
+	// tls.key, as needed.
 	Secret string `json:"secret,omitempty"`
 }
 
 // Parquet is a folder with files of Apache Parquet, one for each batch.
 type Parquet struct {
-	// Path is the folder's, on the machine that runs the pipelet.
+	// Path is the folder's path on the machine that runs the pipelet.
 	// +kubebuilder:validation:MinLength=1
 	Path string `json:"path"`
 }
 
 // Chain is the keys of NetCRAQ's chains that begin with a prefix.
 type Chain struct {
-	// Namespace is that of the keys.
+	// Namespace is the keys' namespace.
 	Namespace string `json:"namespace"`
 	// Prefix begins the keys in the store; the flow's keys do not have it.
 	Prefix string `json:"prefix"`

@@ -9,28 +9,28 @@ import (
 	"unicode/utf8"
 )
 
-// Position is how far a source was read: up to and with the record that it names. The zero Position
-// is before the first one. A machine compares positions for equality only.
+// Position is the place up to which a source was read, including the record that it names. The zero
+// Position is before the first record. A machine compares positions only for equality.
 type Position struct {
-	// Epoch names the source's life: a cluster's id, a stream's incarnation. In another one the
-	// rest means nothing.
+	// Epoch identifies the source's lifetime: a cluster's id, a stream's incarnation. Other fields
+	// are valid only within it.
 	Epoch string `json:"epoch,omitempty"`
 	// Seq is a revision or an offset.
 	Seq uint64 `json:"seq"`
-	// Sub is the last record that was read of those with one Seq. "": all of them were.
+	// Sub is the last read record among those that share Seq. "": all of them were read.
 	Sub string `json:"sub,omitempty"`
 }
 
-// positionText is a Position as destinations have it, in JSON.
+// positionText is the JSON form of a Position in destinations.
 type positionText struct {
 	plainPosition
-	// SubBase64 has Sub if it is not UTF-8: JSON text would replace its bytes.
+	// SubBase64 is Sub if Sub is not UTF-8, because JSON text would replace its bytes.
 	SubBase64 []byte `json:"subBase64,omitempty"`
 }
 
 type plainPosition Position
 
-// MarshalJSON keeps every byte of Sub.
+// MarshalJSON preserves every byte of Sub.
 func (p Position) MarshalJSON() ([]byte, error) {
 	text := positionText{plainPosition: plainPosition(p)}
 	if !utf8.ValidString(p.Sub) {
@@ -51,22 +51,22 @@ func (p *Position) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// State is a destination's state of a pipelet.
+// State is a pipelet's state in a destination.
 type State struct {
 	Position Position `json:"position"`
-	// Rows were written in all.
+	// Rows is the total number of written rows.
 	Rows uint64 `json:"rows"`
 	// Table is the table that the pipelet's flow keeps from batch to batch.
 	Table Table `json:"table,omitempty"`
 }
 
-// Table is JSON text. It can be compared, so that a State can.
+// Table is JSON text. It is a string, so that States are comparable.
 type Table string
 
-// MarshalJSON has the text be as it is.
+// MarshalJSON returns the text unchanged.
 func (t Table) MarshalJSON() ([]byte, error) { return []byte(t), nil }
 
-// UnmarshalJSON takes any JSON.
+// UnmarshalJSON accepts any JSON.
 func (t *Table) UnmarshalJSON(b []byte) error {
 	*t = Table(b)
 	return nil
@@ -77,9 +77,9 @@ type Kind int
 
 // The kinds of errors.
 const (
-	// Temporary: it may go well if it is tried again. Nothing was changed.
+	// Temporary: another attempt may succeed. Nothing was changed.
 	Temporary Kind = iota
-	// Unknown: a commit may have been done, and may be done yet.
+	// Unknown: the commit may have succeeded, or may succeed later.
 	Unknown
 	// Conflict: the destination's position differs from the one that the worker began from.
 	Conflict
@@ -87,7 +87,7 @@ const (
 	TooLarge
 	// Wrong: the flow fails with these records.
 	Wrong
-	// Refused: the store does not do this, and says why. Somebody has to change something.
+	// Refused: the store cannot do this, and the error says why. A person must change something.
 	Refused
 )
 
@@ -96,10 +96,10 @@ var kinds = map[Kind]string{
 	TooLarge: "BatchTooLarge", Wrong: "FlowFails", Refused: "Refused",
 }
 
-// String is the kind as a condition's reason.
+// String is the condition's reason for the kind.
 func (k Kind) String() string { return kinds[k] }
 
-// Fault is an error whose meaning is known.
+// Fault is an error with a kind.
 type Fault struct {
 	Kind Kind
 	Err  error
@@ -111,13 +111,13 @@ func (f *Fault) Error() string { return f.Err.Error() }
 // Unwrap returns the cause.
 func (f *Fault) Unwrap() error { return f.Err }
 
-// Errorf makes a fault.
+// Errorf makes a Fault.
 func Errorf(k Kind, format string, args ...any) error {
 	return &Fault{k, fmt.Errorf(format, args...)}
 }
 
-// KindOf returns the meaning of an error. One that is not a Fault is Temporary, and of a commit
-// Unknown.
+// KindOf returns the kind of an error. An error that is not a Fault is Temporary; if a commit
+// failed, the caller treats it as Unknown.
 func KindOf(err error) Kind {
 	if f, ok := errors.AsType[*Fault](err); ok {
 		return f.Kind
@@ -130,11 +130,11 @@ type Do int
 
 // The actions.
 const (
-	// Open asks the destination for its State.
+	// Open reads the destination's State.
 	Open Do = iota
-	// Read reads records after Action.From, Action.Max at most. It waits until there are some.
+	// Read reads at most Action.Max records after Action.From. It waits until there are some.
 	Read
-	// Flow makes rows of the records that were read, and of Action.Was.Table the next one.
+	// Flow computes rows from the read records, and the next table from Action.Was.Table.
 	Flow
 	// Commit writes the rows and Action.Next, if the destination's State is Action.Was.
 	Commit
@@ -152,34 +152,33 @@ type Action struct {
 	For  time.Duration
 }
 
-// Result is the result of a step.
+// Result is the result of an action.
 type Result struct {
 	State   State    // Open
-	To      Position // Read: of the last record
-	Records int      // Read: 0: there were none until the worker stopped waiting
-	Part    bool     // Read: they are not all of their interval's
-	Gap     string   // Read: what of the source's history is missing before one of them, or, of none, the next
+	To      Position // Read: position of the last record
+	Records int      // Read: 0: none came before the timeout
+	Part    bool     // Read: these are not all records of their interval
+	Gap     string   // Read: missing part of the source's history, as text
 	Rows    int      // Flow
 	Table   Table    // Flow
 	Err     error
 }
 
-// Condition says in words how a worker is. One that is Ready has a message where something is to
-// be known.
+// Condition describes a worker's state. A Ready one has a message if there is something to report.
 type Condition struct {
 	Ready   bool
 	Reason  string
 	Message string
 }
 
-// Config says how a machine works.
+// Config configures a Machine.
 type Config struct {
-	Max     int           // records of a batch at most
-	First   time.Duration // the pause after a first failure, doubled with each one to Longest
+	Max     int           // maximum number of records of a batch
+	First   time.Duration // pause after a first failure; doubles with each failure, up to Longest
 	Longest time.Duration
 }
 
-// Machine is a worker's state: of one pipelet, one source and one destination.
+// Machine is the state of a worker for one pipelet, one source and one destination.
 type Machine struct {
 	cfg      Config
 	do       Do
@@ -187,7 +186,7 @@ type Machine struct {
 	read     Result
 	rows     int
 	table    Table
-	part     bool // the batch that was written last was
+	part     bool // Part of the last written batch
 	gap      string
 	max      int
 	failures int
@@ -195,15 +194,15 @@ type Machine struct {
 	cond     Condition
 }
 
-// New makes a machine. It begins by asking the destination.
+// New makes a machine. Its first action is Open.
 func New(cfg Config) *Machine {
 	return &Machine{cfg: cfg, max: cfg.Max, cond: Condition{Reason: "Starting"}}
 }
 
-// Condition is its condition.
+// Condition is the worker's condition.
 func (m *Machine) Condition() Condition { return m.cond }
 
-// Known is the destination's state as far as the machine knows it.
+// Known is the destination's last known state.
 func (m *Machine) Known() State { return m.known }
 
 // Next returns the next action.
@@ -227,7 +226,7 @@ func (m *Machine) next() State {
 	return State{Position: m.read.To, Rows: m.known.Rows + uint64(m.rows), Table: m.table}
 }
 
-// Done takes how the last action went.
+// Done receives the result of the last action.
 func (m *Machine) Done(a Action, r Result) {
 	if a.Do == Wait {
 		m.pause = 0
@@ -245,7 +244,7 @@ func (m *Machine) Done(a Action, r Result) {
 			m.well()
 		}
 	case Read:
-		if r.Records == 0 { // until then the pipelet is idle, which is well
+		if r.Records == 0 { // an idle pipelet is healthy
 			m.gap = cmp.Or(r.Gap, m.gap)
 			m.well()
 			return
@@ -257,7 +256,7 @@ func (m *Machine) Done(a Action, r Result) {
 		m.do = Commit
 	case Commit:
 		m.known, m.part, m.gap = a.Next, m.read.Part, cmp.Or(m.read.Gap, m.gap)
-		// Slowly: where a destination takes no more, a batch that does not fit is work in vain.
+		// Grow slowly: if the destination has a limit, each batch above it is wasted work.
 		m.max = min(m.cfg.Max, m.max+m.max/8+1)
 		m.do = Read
 		m.well()
@@ -276,14 +275,14 @@ func (m *Machine) well() {
 	}
 }
 
-// WindowSplit is the reason of a worker that runs, and has a window in parts.
+// WindowSplit is the reason of a running worker that got a window in parts.
 const WindowSplit = "WindowSplit"
 
-// HistoryCompacted is the reason of a running worker whose source lacked a part that the worker had
-// yet to read. It stays until the worker ends.
+// HistoryCompacted is the reason of a running worker whose source has lost records that the worker
+// had not read. It stays until the worker ends.
 const HistoryCompacted = "HistoryCompacted"
 
-// failed handles a step that went wrong.
+// failed handles a failed action.
 func (m *Machine) failed(a Action, err error) {
 	kind := KindOf(err)
 	_, said := errors.AsType[*Fault](err)
@@ -298,7 +297,7 @@ func (m *Machine) failed(a Action, err error) {
 	case a.Do == Commit && (kind == Unknown || kind == Conflict):
 		m.do = Open
 	case a.Do == Commit || a.Do == Flow:
-		m.do = Read // the records are read again: what was made of them is released
+		m.do = Read // the records are read again, because the result of the flow is not kept
 	}
 	m.cond = Condition{Reason: kind.String(), Message: err.Error()}
 	m.pause = m.cfg.Longest

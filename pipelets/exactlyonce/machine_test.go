@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// world is a source with numbered records, a destination, and workers that die. Not all records
-// make a row, and some make several.
+// world is a source with numbered records, a destination, and workers that die. Some records make
+// no row, some make several.
 type world struct {
 	rng    *rand.Rand
 	source []Position
-	limit  int // rows of a transaction
+	limit  int // maximum rows of a transaction
 	state  State
 	rows   []string
 }
@@ -28,7 +28,7 @@ func rowsOf(i int) (rows []string) {
 	return rows
 }
 
-// worker is one process. What it has read lives no longer than it.
+// worker is one process. Its read records are lost when it dies.
 type worker struct {
 	m    *Machine
 	from int
@@ -41,7 +41,7 @@ func (w *world) worker() *worker {
 
 var errLost = errors.New("the connection is lost")
 
-// step lets a worker do one thing, and something go wrong with it: false says that it is dead.
+// step makes a worker do one action, possibly with a fault. false means that the worker died.
 func (w *world) step(x *worker, faults bool) bool {
 	a := x.m.Next()
 	dice := 100
@@ -49,7 +49,7 @@ func (w *world) step(x *worker, faults bool) bool {
 		dice = w.rng.IntN(20)
 	}
 	switch dice {
-	case 0: // killed before
+	case 0: // killed before the action
 		return false
 	case 1:
 		x.m.Done(a, Result{Err: Errorf(Temporary, "not now")})
@@ -57,9 +57,9 @@ func (w *world) step(x *worker, faults bool) bool {
 	}
 	r := w.do(x, a)
 	switch {
-	case dice == 2: // killed behind
+	case dice == 2: // killed after the action
 		return false
-	case dice == 3 && r.Err == nil: // done, but the answer is lost
+	case dice == 3 && r.Err == nil: // the action succeeded, but its answer is lost
 		r = Result{Err: errLost}
 	}
 	x.m.Done(a, r)
@@ -76,7 +76,7 @@ func (w *world) do(x *worker, a Action) Result {
 		if x.n == 0 {
 			return Result{}
 		}
-		x.n = 1 + w.rng.IntN(x.n) // a source gives what it has
+		x.n = 1 + w.rng.IntN(x.n) // a source may return fewer records
 		return Result{Records: x.n, To: w.source[x.from+x.n-1]}
 	case Flow:
 		n, _ := strconv.Atoi(string(a.Was.Table))
@@ -101,8 +101,8 @@ func (w *world) made(x *worker) (rows []string) {
 	return rows
 }
 
-// run walks at random, with up to three workers that believe to be the only one, and says what is
-// wrong with what the destination has.
+// run makes random steps with up to three workers, each of which believes that it is the only one.
+// It returns an error if the destination's content is wrong.
 func run(seed uint64) error {
 	w := &world{rng: rand.New(rand.NewPCG(seed, 1))}
 	w.limit = 3 + w.rng.IntN(10)
@@ -121,7 +121,7 @@ func run(seed uint64) error {
 			workers = append(workers, w.worker())
 		}
 	}
-	last := workers[0] // what remains continues, whatever it has come to
+	last := workers[0] // the last worker continues from whatever state it is in
 	for range 2000 {
 		w.step(last, false)
 	}
@@ -138,7 +138,7 @@ func run(seed uint64) error {
 	return nil
 }
 
-// Whatever worker dies, wherever: each record arrives once, in its order.
+// TestCrashes kills workers at any point: each record arrives once, in order.
 func TestCrashes(t *testing.T) {
 	for seed := range uint64(3000) {
 		if err := run(seed); err != nil {
@@ -147,7 +147,7 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// What is said, and for how long it waits.
+// TestConditions checks the conditions after errors, and the pauses.
 func TestConditions(t *testing.T) {
 	for _, c := range []struct {
 		err    error
@@ -183,7 +183,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestGap: the condition says what of the source's history is missing, though no record comes.
+// TestGap: the condition describes missing history even if no record comes.
 func TestGap(t *testing.T) {
 	m := New(Config{Max: 1, First: time.Second, Longest: time.Second})
 	m.Done(m.Next(), Result{}) // Open
@@ -195,7 +195,8 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// A window in parts is said to be one, until one is whole, and the worker is well all the while.
+// TestParts: the condition reports a window in parts until a window is complete. The worker is
+// Ready throughout.
 func TestParts(t *testing.T) {
 	m := New(Config{Max: 10, First: time.Second, Longest: time.Second})
 	step := func(r Result) { m.Done(m.Next(), r) }
@@ -217,7 +218,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// What a State is, it is again when a destination has had it as JSON.
+// TestStateJSON: a State survives its JSON form in a destination.
 func TestStateJSON(t *testing.T) {
 	for _, s := range []State{{}, {Rows: 2, Position: Position{Epoch: "e", Seq: 1, Sub: "<a>"}},
 		{Table: `{"a":"1","\u003cb\u003e":"\"x\""}`}} {
@@ -232,7 +233,8 @@ func TestStateJSON(t *testing.T) {
 	}
 }
 
-// A position is the same when a destination's JSON was read again, also with a key of any bytes.
+// TestPositionJSON: a position survives its JSON form in a destination, also with a key of
+// arbitrary bytes.
 func TestPositionJSON(t *testing.T) {
 	for _, sub := range []string{"", "a", "ä\uFFFD", "\xff", "\xfe", "a\x00\xff"} {
 		was := State{Position: Position{Epoch: "e", Seq: 7, Sub: sub}, Rows: 1}

@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/overlay"
 )
 
-// TestMutants leaves out a rule each; TestCrashes must notice.
+// TestMutants removes each rule in turn; TestCrashes must fail.
 func TestMutants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the tests once for each rule")

@@ -1,12 +1,12 @@
-// Package bench is netcraqctl's load generator: a closed loop with a fixed number of queries
-// outstanding, driven by the client's own machine (client/calls), so that what is measured goes
-// through the retransmission and session rules of real clients.
+// Package bench is netcraqctl's load generator: a closed loop with a fixed number of outstanding
+// queries. It uses the client's own state machine (client/calls), so it measures with the
+// retransmission and session rules of real clients.
 //
-// Each worker is one goroutine with one socket: it sends what the machine wants in one system call
-// (sendmmsg) and takes what has arrived in one (recvmmsg), so that at high rates the generator
-// costs well under a microsecond a query besides the kernel's work. With one query outstanding
-// (Serial) that is of no use, and the poller between the socket and the goroutine costs more than
-// the switch: there a worker is an operating-system thread that blocks in recvfrom.
+// Each worker is one goroutine with one socket. It sends all packets that the machine wants in one
+// system call (sendmmsg) and receives all that have arrived in one (recvmmsg). So at high rates the
+// generator costs well under a microsecond a query besides the kernel's work. With one outstanding
+// query (Serial) batching does not help, and Go's network poller costs more than the switch. Such a
+// worker is an operating-system thread that blocks in recvfrom.
 package bench
 
 import (
@@ -27,26 +27,26 @@ import (
 	"github.com/netcraq/netcraq/internal/zipf"
 )
 
-// Config is what a run does.
+// Config configures a run.
 type Config struct {
-	Client      calls.Config    // each worker's machine; its Seed and every other choice come from Seed
-	Sessions    []calls.Session // to write with, divided among the workers
-	Workers     int             // sockets, each with a goroutine of its own
-	Outstanding int             // queries on their way at once, over all workers
-	Serial      bool            // one query at a time and a worker, by blocking system calls
+	Client      calls.Config    // of each worker's machine; Run sets its Seed, and all random choices, from Seed
+	Sessions    []calls.Session // sessions for writes, divided among the workers
+	Workers     int             // number of sockets, each with its own goroutine
+	Outstanding int             // maximum number of outstanding queries of all workers
+	Serial      bool            // one query at a time for each worker, by blocking system calls
 	Mix         Mix
 	Keys        []wire.Key
-	Zipf        float64 // exponent of the keys' popularity, in the order of Keys; 0: all alike
+	Zipf        float64 // exponent of the keys' popularity, in the order of Keys; 0: uniform
 	Eventual    bool
-	ValueBytes  int           // in puts and swaps
-	Duration    time.Duration // 0: until Count
-	Count       uint64        // queries; 0: until Duration
-	Timeout     time.Duration // of one query
+	ValueBytes  int           // size of values in puts and swaps
+	Duration    time.Duration // 0: run until Count
+	Count       uint64        // number of queries; 0: run until Duration
+	Timeout     time.Duration // timeout of a query
 	Seed        uint64
-	Progress    func(elapsed time.Duration, queries uint64) // once a second, if not nil
+	Progress    func(elapsed time.Duration, queries uint64) // called once a second, if not nil
 }
 
-// Mix is how often each operation is done, in any unit.
+// Mix is the relative frequency of each operation.
 type Mix struct{ Get, Put, CAS int }
 
 // Op is an operation of the mix, as an index.
@@ -62,30 +62,30 @@ const (
 
 func (o Op) String() string { return [...]string{"get", "put", "cas"}[o] }
 
-// Report is what a run measured.
+// Report is the result of a run.
 type Report struct {
 	Elapsed time.Duration
-	// What was done in the end: Serial means one query a worker, and there are no more workers than
-	// queries.
+	// The values that were used: Serial means one query for each worker, and there are at most as
+	// many workers as queries.
 	Workers, Outstanding int
 	Ops                  [ops]OpReport
 	All                  *hdrhistogram.Histogram // latencies of all answered queries, nanoseconds
 	Stats                calls.Stats
 }
 
-// OpReport counts one operation's queries by outcome. They add up to Queries.
+// OpReport counts the queries of one operation by outcome. The outcomes add up to Queries.
 type OpReport struct {
 	Queries   uint64
 	OK        uint64
 	NotFound  uint64
 	CASFailed uint64
 	TimedOut  uint64
-	Failed    uint64 // otherwise
-	Error     string // the first of those
+	Failed    uint64 // other errors
+	Error     string // the first of these errors
 	Latency   *hdrhistogram.Histogram
 }
 
-// Queries is the number of queries that were done, whatever came of them.
+// Queries is the number of queries, whatever their outcome.
 func (r *Report) Queries() (n uint64) {
 	for _, o := range r.Ops {
 		n += o.Queries
@@ -93,7 +93,7 @@ func (r *Report) Queries() (n uint64) {
 	return n
 }
 
-// Rate is the answered queries a second.
+// Rate is the number of answered queries a second.
 func (r *Report) Rate() float64 {
 	var lost uint64
 	for _, o := range r.Ops {
@@ -106,7 +106,7 @@ const highest = int64(10 * time.Minute)
 
 func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, highest, 3) }
 
-// Run does queries until Duration or Count is reached, or ctx ends, which is not an error.
+// Run makes queries until Duration or Count is reached, or ctx ends, which is not an error.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// report calls Progress once a second, until the function that it returns is called.
+// report calls Progress once a second, until stop is called.
 func (c *Config) report(finished *atomic.Uint64) (stop func()) {
 	if c.Progress == nil {
 		return func() {}
@@ -232,7 +232,7 @@ func (c *Config) report(finished *atomic.Uint64) (stop func()) {
 	}
 }
 
-// worker is one closed loop.
+// worker is a closed loop of queries.
 type worker struct {
 	cfg               *Config
 	machine           *calls.Machine
@@ -241,7 +241,7 @@ type worker struct {
 	rand              *rand.Rand
 	pick              func() int
 	value             []byte
-	versions          []wire.Version // by index of the key: the last that was seen, for CAS
+	versions          []wire.Version // by index of the key: the last known version, for CAS
 	tags              []tag
 	idle              []*tag
 	ops               [ops]OpReport
@@ -250,7 +250,7 @@ type worker struct {
 	err               error
 }
 
-// tag is what a worker remembers of a query on its way.
+// tag identifies an outstanding query.
 type tag struct {
 	op  Op
 	key int
@@ -276,7 +276,7 @@ func newWorker(cfg *Config, i int, started, finished *atomic.Uint64) (*worker, e
 		w.ops[op].Latency = newHistogram()
 	}
 	c := cfg.Client
-	c.Seed = rand.Uint64() // not the run's: two runs by one UDP port must not use the same numbers
+	c.Seed = rand.Uint64() // not the run's: two runs through one UDP port must not use the same numbers
 	var err error
 	if w.machine, err = calls.New(c); err != nil {
 		return nil, err
@@ -317,7 +317,7 @@ func (w *worker) run(ctx context.Context) {
 			w.err = err
 			return
 		}
-		if len(completions) > 0 { // they have made room for new ones
+		if len(completions) > 0 { // completed queries leave room for new ones
 			continue
 		}
 		next, busy := w.machine.NextTick()
@@ -331,7 +331,7 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// more says whether there is another query to do, and claims it.
+// more reports whether there is another query to make, and claims it.
 func (w *worker) more() bool {
 	if w.cfg.Count == 0 {
 		return true
@@ -356,7 +356,7 @@ func (w *worker) query(now time.Duration) {
 	w.machine.Start(now, req)
 }
 
-// nextValue is a value that differs from the last one.
+// nextValue returns a value that differs from the last one.
 func (w *worker) nextValue() []byte {
 	for i := range min(8, len(w.value)) {
 		w.value[i]++
@@ -405,6 +405,6 @@ func (w *worker) complete(c *calls.Completion) {
 		}
 	}
 	if answered {
-		_ = o.Latency.RecordValue(min(int64(c.Result.RTT), highest)) // it fits
+		_ = o.Latency.RecordValue(min(int64(c.Result.RTT), highest)) // it is within the histogram's range
 	}
 }

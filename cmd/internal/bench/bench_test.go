@@ -67,8 +67,8 @@ func TestRun(t *testing.T) {
 			if share < 0.55 || share > 0.65 {
 				t.Errorf("gets are %.2f of all, want 0.6", share)
 			}
-			// Without a session a write that is sent again, because this machine is busy, is
-			// executed again.
+			// A write without a session may be executed twice if it is retransmitted, because this
+			// machine is busy.
 			done := r.Ops[Put].OK + r.Ops[CAS].OK
 			if n := uint64(chain.Counts().Executed); n != done && (n < done || !cfg.Client.AtLeastOnce) {
 				t.Errorf("the chain has executed %d writes, the report says %d", n, done)
@@ -149,7 +149,7 @@ func TestZipf(t *testing.T) {
 	for range n {
 		seen[pick()]++
 	}
-	// 1, 1/2, 1/3, 1/4 of 25/12
+	// The weights 1, 1/2, 1/3, 1/4 have the sum 25/12.
 	for i, want := range []float64{0.48, 0.24, 0.16, 0.12} {
 		if got := seen[i] / n; got < want-0.01 || got > want+0.01 {
 			t.Errorf("index %d: %.3f, want %.2f", i, got, want)

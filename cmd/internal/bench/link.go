@@ -17,22 +17,22 @@ import (
 
 // link is a worker's socket.
 type link interface {
-	// send sends packets. One that the kernel has no room for is as good as lost.
+	// send sends packets. The kernel may drop them if it lacks room, as the network may.
 	send(sends []calls.Send) error
-	// receive waits for packets, not much longer than wait, and gives take what is there.
+	// receive waits for packets, not much longer than wait, and calls take for each.
 	receive(wait time.Duration, take func(from netip.AddrPort, payload []byte)) error
 	close()
 }
 
 const (
 	batch = 64
-	// coarse is how far from its time a worker may be woken to retransmit. Setting a deadline
-	// before each receive would cost more than the query.
+	// coarse is the maximum delay of a worker's retransmission. Setting an exact deadline before
+	// each receive would cost more than the query.
 	coarse = 5 * time.Millisecond
 	buffer = 4 << 20 // bytes, as far as the system allows
 )
 
-// batchLink sends and receives up to batch packets in a system call.
+// batchLink sends and receives up to batch packets in one system call.
 type batchLink struct {
 	conn      *net.UDPConn
 	pc        *ipv4.PacketConn
@@ -104,8 +104,8 @@ func (l *batchLink) receive(wait time.Duration, take func(netip.AddrPort, []byte
 	return nil
 }
 
-// blockingLink is a socket without the runtime's poller: a thread sends one packet and blocks until
-// the next comes.
+// blockingLink is a socket without Go's network poller: a thread sends one packet and blocks until
+// the next one arrives.
 type blockingLink struct {
 	fd  int
 	buf []byte

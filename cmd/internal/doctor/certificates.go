@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// soon is how long before its end a certificate is reported that kubeadm or the operator has to
-// renew.
+// soon is the remaining lifetime below which a certificate is reported. kubeadm or the operator
+// must renew it.
 const soon = 30 * 24 * time.Hour
 
-// usualCertificates are kubeadm's that NetCRAQ shows or believes, and where the agent's container
-// has them.
+// usualCertificates are kubeadm's certificates that NetCRAQ uses or trusts, at their paths in the
+// agent's container.
 var usualCertificates = []Certificate{
 	{"/etc/kubernetes/pki/ca.crt", ""},
 	{"/etc/kubernetes/pki/apiserver.crt", ""},
 	{"/etc/kubernetes/pki/apiserver-etcd-client.crt", ""},
 	{"/etc/kubernetes/pki/etcd/ca.crt", ""},
-	{"/etc/kubernetes/pki/etcd/server.crt", "127.0.0.1"}, // etcd-monitor shows it there
+	{"/etc/kubernetes/pki/etcd/server.crt", "127.0.0.1"}, // etcd-monitor uses it for this address
 	{"/pki/etcd-ca.crt", ""},
 	{"/pki/client.crt", ""},
 }
@@ -51,8 +51,7 @@ func certificates(ctx context.Context, l *look) {
 	}
 }
 
-// certificateFile looks at the certificates of a file. One that must is a problem when it is
-// missing.
+// certificateFile checks the certificates of a file. If must is set, a missing file is a problem.
 func (l *look) certificateFile(c Certificate, path string, must bool) {
 	b, err := os.ReadFile(path)
 	switch {
@@ -82,7 +81,7 @@ func (l *look) certificateFile(c Certificate, path string, must bool) {
 		}
 		name := c.Name
 		if n > 1 {
-			name = "" // those that have signed the first
+			name = "" // the following certificates are those of its issuers
 		}
 		l.certificate(c.File, cert, name)
 	}
@@ -91,7 +90,7 @@ func (l *look) certificateFile(c Certificate, path string, must bool) {
 	}
 }
 
-// certificate judges one.
+// certificate checks a certificate.
 func (l *look) certificate(subject string, c *x509.Certificate, name string) {
 	whose := c.Subject.CommonName
 	if whose == "" {
@@ -118,13 +117,13 @@ func (l *look) certificate(subject string, c *x509.Certificate, name string) {
 	}
 }
 
-// served checks the certificate of a server. If a required server does not answer, that is a
+// served checks the certificate of a server. If must is set, a server that does not answer is a
 // problem.
 func (l *look) served(ctx context.Context, address string, must bool) {
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
 	var shown *x509.Certificate
-	// Only looked at: whether to believe it is for those who use it.
+	// Only inspected, so it need not be trusted.
 	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, //nolint:gosec
 		VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) (err error) {
 			if len(raw) > 0 {
@@ -137,7 +136,7 @@ func (l *look) served(ctx context.Context, address string, must bool) {
 		c.Close()
 	}
 	switch {
-	case shown != nil: // it may have hung up, as we have shown none
+	case shown != nil: // the server may have hung up, because this client has no certificate
 		l.certificate(address, shown, "")
 	case must:
 		l.problem(address, "does the server run?", "no certificate was shown: %v", err)
@@ -146,7 +145,7 @@ func (l *look) served(ctx context.Context, address string, must bool) {
 	}
 }
 
-// ownAddresses are this machine's that others may use.
+// ownAddresses are this machine's addresses that others can use.
 func ownAddresses() (out []string) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -160,7 +159,7 @@ func ownAddresses() (out []string) {
 	return out
 }
 
-// Certificate reads FILE or FILE=NAME.
+// ParseCertificate parses FILE or FILE=NAME.
 func ParseCertificate(s string) (Certificate, error) {
 	file, name, _ := strings.Cut(s, "=")
 	if file == "" {

@@ -29,7 +29,8 @@ func cgroups(_ context.Context, l *look) {
 	}
 }
 
-// cgroupMounts is where control groups are mounted: version 2, and the controllers of version 1.
+// cgroupMounts returns the mount points of control groups: version 2, and the controllers of
+// version 1.
 func (l *look) cgroupMounts() (v2 string, v1 []string, err error) {
 	f, err := os.Open(l.proc("self/mountinfo"))
 	if err != nil {

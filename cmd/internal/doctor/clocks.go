@@ -18,8 +18,8 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// How far clocks may be apart. The lease of a read is measured by each switch's own clock, so none
-// of this makes a read wrong; certificates are refused that are not valid yet.
+// Permitted clock differences. Each switch measures read leases by its own clock, so differences
+// never cause wrong reads. But certificates are refused before their validity begins.
 const (
 	driftWarning = time.Second
 	driftProblem = 30 * time.Second
@@ -59,7 +59,7 @@ func clocks(ctx context.Context, l *look) {
 	}
 }
 
-// synchronized asks the kernel whether somebody keeps the clock right.
+// synchronized checks whether the kernel's clock is synchronized.
 func (l *look) synchronized() {
 	status, worst, err := l.probes.clock()
 	switch {
@@ -72,14 +72,15 @@ func (l *look) synchronized() {
 	}
 }
 
-// adjtimex is the state of the kernel's clock, and how wrong it is at most.
+// adjtimex returns the status of the kernel's clock, and its maximum error.
 func adjtimex() (status int32, worst time.Duration, err error) {
 	var t unix.Timex
 	_, err = unix.Adjtimex(&t)
 	return t.Status, time.Duration(t.Maxerror) * time.Microsecond, err
 }
 
-// drift compares this clock with a server's, which says its time to the second in its answer.
+// drift compares this clock with a server's, from the answer's Date header, which is in whole
+// seconds.
 func (l *look) drift(ctx context.Context, client *http.Client, who, url string) {
 	before := l.Now()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -115,8 +116,8 @@ func (l *look) drift(ctx context.Context, client *http.Client, who, url string) 
 	}
 }
 
-// apart is the least that a clock is ahead of ours that said a time, cut to the second, between two
-// times of ours.
+// apart is the minimum difference between this clock and another one. The other clock's time said,
+// cut to the second, was read between before and after.
 func apart(before, after, said time.Time) time.Duration {
 	if d := said.Sub(after); d > 0 {
 		return d
@@ -127,7 +128,7 @@ func apart(before, after, said time.Time) time.Duration {
 	return 0
 }
 
-// adminAddress is where the admin API is; false: it is nowhere, and nobody said that it should be.
+// adminAddress is the admin API's address; false: there is none, and none was requested.
 func (l *look) adminAddress() (string, bool) {
 	if l.Admin != "" {
 		return l.Admin, true
@@ -140,7 +141,7 @@ func (l *look) adminAddress() (string, bool) {
 	return address, at >= 0
 }
 
-// adminTransport connects to an address of the admin API.
+// adminTransport makes a transport for an address of the admin API.
 func adminTransport(address string) http.RoundTripper {
 	if !strings.Contains(address, "unix://") {
 		return http.DefaultTransport
@@ -157,7 +158,7 @@ func adminTransport(address string) http.RoundTripper {
 	}}
 }
 
-// etcdTLS is what etcd is asked with.
+// etcdTLS is the TLS configuration for etcd.
 func (l *look) etcdTLS() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if l.EtcdCA != "" {

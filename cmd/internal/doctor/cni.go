@@ -13,7 +13,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 )
 
-// Where container runtimes look, and what the plugin is called.
+// Folders that container runtimes use, and the plugin's name.
 const (
 	confDir = "/etc/cni/net.d"
 	binDir  = "/opt/cni/bin"
@@ -49,7 +49,7 @@ func cni(_ context.Context, l *look) {
 	}
 }
 
-// network is what a list of plugins says, or the file of a plugin that stands by itself.
+// network is the content of a plugin list, or of a file with a single plugin.
 type network struct {
 	Name    string `json:"name"`
 	Plugins []struct {
@@ -82,7 +82,7 @@ func readNetwork(file string) (n network, err error) {
 	return n, nil
 }
 
-// network judges one; runtimes take the first.
+// network checks a file; first says whether it is the one that runtimes use.
 func (l *look) network(base string, list network, first bool) {
 	var kinds []string
 	for _, p := range list.Plugins {
@@ -116,7 +116,7 @@ func (l *look) network(base string, list network, first bool) {
 	}
 }
 
-// plugin says where one is missing.
+// plugin reports a plugin's missing binary.
 func (l *look) plugin(kind string) {
 	info, err := os.Stat(l.path(filepath.Join(binDir, kind)))
 	advice := "the agent installs its own plugins when it starts; others come with the CNI project's release"

@@ -1,6 +1,6 @@
-// Package doctor checks a machine on which NetCRAQ runs or will run, and explains what is wrong
-// there and what to do. It changes nothing: its probes are gone from the kernel when it returns.
-// It names everything that it may not read.
+// Package doctor checks a machine on which NetCRAQ runs or will run. It explains what is wrong and
+// how to fix it. It changes nothing: its probes are unloaded from the kernel when it returns. It
+// reports everything that it lacks the permission to read.
 package doctor
 
 import (
@@ -16,16 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Level says how much a finding matters.
+// Level is the severity of a finding.
 type Level string
 
-// The levels, from the best to the worst; Unseen is alongside them.
+// The levels, from the best to the worst. Unseen is not part of this order.
 const (
-	OK      Level = "ok"      // it is as it should be
-	Note    Level = "note"    // good to know; there is nothing to do
+	OK      Level = "ok"      // in order
+	Note    Level = "note"    // information; nothing to do
 	Unseen  Level = "unseen"  // it could not be checked; the message says why
-	Warning Level = "warning" // it works, but not as well, or not for long
-	Problem Level = "problem" // NetCRAQ, or a part of it, does not work like this
+	Warning Level = "warning" // works, but with a disadvantage, or not for long
+	Problem Level = "problem" // NetCRAQ, or a part of it, does not work
 )
 
 // Finding is the result of one check.
@@ -34,17 +34,17 @@ type Finding struct {
 	Subject string `json:"subject,omitempty"` // the checked object: an interface, a file, a port
 	Level   Level  `json:"level"`
 	Message string `json:"message"`
-	Advice  string `json:"advice,omitempty"` // what to do, with Warning and Problem
+	Advice  string `json:"advice,omitempty"` // the remedy, for Warning and Problem
 }
 
-// Report is all that was found.
+// Report is the result of all checks.
 type Report struct {
 	Host     string    `json:"host"`
 	Time     time.Time `json:"time"`
 	Findings []Finding `json:"findings"`
 }
 
-// Count is how many findings have a level.
+// Count is the number of findings with a level.
 func (r *Report) Count(l Level) (n int) {
 	for _, f := range r.Findings {
 		if f.Level == l {
@@ -54,41 +54,41 @@ func (r *Report) Count(l Level) (n int) {
 	return n
 }
 
-// Options say where to look. The zero value is the machine itself, as it usually is.
+// Options configure the checks. The zero value checks this machine with the usual paths.
 type Options struct {
-	Checks     []string // their names; none: all
-	Interfaces []string // none: all but loopback
-	// Root is put before the paths of files but those of /proc, and Proc is in the place of /proc:
+	Checks     []string // names of checks; none: all
+	Interfaces []string // none: all except loopback
+	// Root is prepended to the paths of files outside of /proc, and Proc replaces /proc. They are
 	// for a machine whose files are mounted elsewhere, and for tests.
 	Root, Proc string
 
-	Admin     string // the admin API, as api.NewClient takes it; "": the usual sockets
+	Admin     string // address of the admin API, as for api.NewClient; "": the usual sockets
 	TokenFile string
 
 	Etcd               []string // client URLS
-	EtcdCA             string   // a file (PEM)
+	EtcdCA             string   // PEM file
 	EtcdCert, EtcdKey  string
-	Certificates       []Certificate // besides those at the usual places
+	Certificates       []Certificate // besides the usual ones
 	ServedCertificates []string      // HOST:PORT of TLS servers; none: the agent's, at this machine's addresses
 
 	Timeout time.Duration // of each request; 0: 2 s
 	Now     func() time.Time
 }
 
-// Certificate is one to look at.
+// Certificate is a certificate file to check.
 type Certificate struct {
 	File string
-	Name string // a host name or an address that it has to be valid for; "": any
+	Name string // host name or address that it must be valid for; "": any
 }
 
-// check looks at one thing.
+// check is one of the checks.
 type check struct {
 	name string
 	what string
 	run  func(context.Context, *look)
 }
 
-// checks are all, in the order of the report: what is further below comes first.
+// checks are all checks, in the order of the report: lower layers come first.
 var checks = []check{
 	{"kernel", "version and features: eBPF at tc, tcx, BTF, helpers, lockdown", kernel},
 	{"limits", "locked memory and open files, of the agent where it runs", limits},
@@ -104,7 +104,7 @@ var checks = []check{
 	{"sockets", "whether agent, controller and node API answer; full chains", sockets},
 }
 
-// Checks lists the checks: name and what each looks at.
+// Checks lists the names and descriptions of the checks.
 func Checks() (out [][2]string) {
 	for _, c := range checks {
 		out = append(out, [2]string{c.name, c.what})
@@ -112,7 +112,7 @@ func Checks() (out [][2]string) {
 	return out
 }
 
-// Run looks. It fails only for options that make no sense; whatever it meets is a finding.
+// Run runs the checks. It returns an error only for invalid options; everything else is a finding.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	for _, name := range o.Checks {
 		if !slices.ContainsFunc(checks, func(c check) bool { return c.name == name }) {
@@ -133,14 +133,14 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return &l.report, ctx.Err()
 }
 
-// look is one run.
+// look is a run of the checks.
 type look struct {
 	Options
 	report Report
-	check  string // that is running
+	check  string // name of the running check
 	probes probes
 
-	holders map[int]holder // by program, see programHolders
+	holders map[int]holder // by program id, see programHolders
 }
 
 func newLook(o Options) *look {
@@ -182,7 +182,7 @@ func (l *look) problem(subject, advice, format string, args ...any) {
 	l.add(Problem, subject, advice, format, args...)
 }
 
-// unseen reports what could not be checked, and why.
+// unseen reports something that could not be checked, and why.
 func (l *look) unseen(subject, what string, err error) {
 	advice := ""
 	if denied(err) {
@@ -191,13 +191,13 @@ func (l *look) unseen(subject, what string, err error) {
 	l.add(Unseen, subject, advice, "%s: %v", what, err)
 }
 
-// denied says whether the privileges were missing for something.
+// denied reports whether an error is due to missing privileges.
 func denied(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)
 }
 
-// path is where a file of the machine's is.
+// path is the path of a file of the machine.
 func (l *look) path(p string) string { return filepath.Join(l.Root, p) }
 
-// proc is where a file of /proc is.
+// proc is the path of a file in /proc.
 func (l *look) proc(p ...string) string { return filepath.Join(append([]string{l.Proc}, p...)...) }

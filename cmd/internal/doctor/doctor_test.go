@@ -28,7 +28,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testcerts"
 )
 
-// machine is a machine on which nothing is wrong, in files.
+// machine is a healthy machine, as files.
 type machine struct {
 	t *testing.T
 	Options
@@ -84,7 +84,7 @@ func (m *machine) write(path, text string) {
 func (m *machine) proc(path, text string) { m.t.Helper(); m.write(filepath.Join(m.Proc, path), text) }
 func (m *machine) root(path, text string) { m.t.Helper(); m.write(filepath.Join(m.Root, path), text) }
 
-// process makes one with a socket.
+// process adds a process with a socket.
 func (m *machine) process(pid int, name string, inode int) {
 	m.t.Helper()
 	at := strconv.Itoa(pid)
@@ -101,7 +101,7 @@ func (m *machine) process(pid int, name string, inode int) {
 	}
 }
 
-// listens adds a socket of a port.
+// listens adds a socket with a port.
 func (m *machine) listens(file string, port, inode int) {
 	m.proc("thread-self/net/"+file, socketsHead+
 		fmt.Sprintf("   0: 00000000:%04X 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 %d 1\n", port, inode))
@@ -121,7 +121,7 @@ func (m *machine) look(name string) []Finding {
 	return l.report.Findings
 }
 
-// wantFinding checks that one of the findings is as described.
+// wantFinding requires a finding with a level, a subject and words.
 func wantFinding(t *testing.T, all []Finding, level Level, subject string, words ...string) {
 	t.Helper()
 	for _, f := range all {
@@ -139,7 +139,7 @@ func wantFinding(t *testing.T, all []Finding, level Level, subject string, words
 	t.Errorf("no finding %s of %q with %q in %+v", level, subject, words, all)
 }
 
-// wantCalm checks that nothing is complained of.
+// wantCalm requires that there are no warnings or problems.
 func wantCalm(t *testing.T, all []Finding) {
 	t.Helper()
 	for _, f := range all {
@@ -270,7 +270,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestCalm finds nothing on a machine on which nothing is wrong.
+// TestCalm: a healthy machine has no warnings or problems.
 func TestCalm(t *testing.T) {
 	m := newMachine(t)
 	for _, c := range []string{"kernel", "limits", "cgroups", "sysctls", "ports", "cni"} {
@@ -278,7 +278,7 @@ func TestCalm(t *testing.T) {
 	}
 }
 
-// TestCertificates has expired ones, ones of tomorrow, and ones for other names.
+// TestCertificates checks expired certificates, future ones, and ones for other names.
 func TestCertificates(t *testing.T) {
 	authority := testcerts.NewAuthority(t)
 	etcd, _ := authority.Issue("etcd", "etcd", "etcd.example")
@@ -294,7 +294,7 @@ func TestCertificates(t *testing.T) {
 	wantFinding(t, look(now.Add(-48*time.Hour), ""), Problem, etcd.CertFile, "not valid before", "clocks")
 	wantFinding(t, look(now, "192.0.2.1"), Problem, etcd.CertFile, "not for 192.0.2.1", "subject alternative names")
 
-	// of a year, in its last month; by a server, too
+	// valid for a year, in its last month; in a file and at a server
 	m := newMachine(t)
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	server.StartTLS()
@@ -306,7 +306,7 @@ func TestCertificates(t *testing.T) {
 	wantFinding(t, m.look("certificates"), Problem, server.Listener.Addr().String(), "expired")
 }
 
-// dated is a server whose clock stands.
+// dated is a server with a fixed clock.
 func dated(at time.Time) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Date", at.UTC().Format(http.TimeFormat))
@@ -314,9 +314,9 @@ func dated(at time.Time) http.Handler {
 	})
 }
 
-// TestDrift compares clocks with a controller's, by its socket, and with etcd's. All of them stand:
-// a server says its time cut to the second, and where in a second the test ran would be in what is
-// said.
+// TestDrift compares clocks with a controller's, through its socket, and with etcd's. All clocks
+// are fixed: a server's time is cut to the second, so the findings would otherwise depend on the
+// fraction of the second at which the test runs.
 func TestDrift(t *testing.T) {
 	now := time.Date(2030, time.May, 6, 7, 8, 9, int(700*time.Millisecond), time.UTC)
 	for _, c := range []struct {
@@ -367,8 +367,7 @@ func serveUnix(t *testing.T, path string, h http.Handler) {
 	t.Cleanup(func() { s.Close() })
 }
 
-// TestSockets has an agent that cannot attach, one that has died, and chains that are not as they
-// should be.
+// TestSockets checks an agent that is not ready, one that has died, and unhealthy chains.
 func TestSockets(t *testing.T) {
 	m := newMachine(t)
 	chains := `[{"name": "main", "ready": true, "leaseMillis": 200, "members": [{"switch": "s1", "ready": true, "leaseLive": true}, {"switch": "s2", "ready": true}]},
@@ -389,7 +388,7 @@ func TestSockets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: stale}); err != nil { // never listened at
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: stale}); err != nil { // no one listens on it
 		t.Fatal(err)
 	}
 	unix.Close(fd)
@@ -408,13 +407,13 @@ func TestSockets(t *testing.T) {
 	wantFinding(t, m.look("sockets"), Unseen, "controller", "not you", "as root")
 }
 
-// inNamespace moves the test to a network namespace of its own, with a pair of interfaces.
+// inNamespace moves the test to a new network namespace with a pair of interfaces.
 func inNamespace(t *testing.T) (netlink.Link, netlink.Link) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces are root's")
 	}
-	runtime.LockOSThread() // for good: the thread ends with the test
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	ns, err := netns.New()
 	if err != nil {
 		t.Fatal(err)
@@ -437,7 +436,7 @@ func inNamespace(t *testing.T) (netlink.Link, netlink.Link) {
 	return out[0], out[1]
 }
 
-// passes is a program that lets everything through.
+// passes is a program that passes everything.
 func passes(t *testing.T, name string, kind ebpf.ProgramType, verdict int32) *ebpf.Program {
 	t.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: kind, License: "GPL",
@@ -449,7 +448,8 @@ func passes(t *testing.T, name string, kind ebpf.ProgramType, verdict int32) *eb
 	return p
 }
 
-// TestHooks names whose programs are at interfaces, in the order in which they run.
+// TestHooks: the report names the owners of the programs at interfaces, in the order in which these
+// run.
 func TestHooks(t *testing.T) {
 	up, other := inNamespace(t)
 	l := newLook(Options{Checks: []string{"hooks"}})
@@ -500,7 +500,7 @@ func TestHooks(t *testing.T) {
 	wantFinding(t, report.Findings, OK, "interfaces", "no programs at any of 1")
 }
 
-// TestHolders names a process that has a program open.
+// TestHolders: the report names a process that has a program open.
 func TestHolders(t *testing.T) {
 	m := newMachine(t)
 	m.process(88, "bpfman", 0)
@@ -511,7 +511,7 @@ func TestHolders(t *testing.T) {
 	}
 }
 
-// TestInterfaces has an uplink that is too narrow, and a tunnel that is too wide for it.
+// TestInterfaces checks an uplink with a small MTU, and a tunnel whose MTU is too large for it.
 func TestInterfaces(t *testing.T) {
 	up, _ := inNamespace(t)
 	address := &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(192, 0, 2, 1), Mask: net.CIDRMask(24, 32)}}
@@ -564,7 +564,7 @@ func TestInterfaces(t *testing.T) {
 	wantFinding(t, look("eth9"), Problem, "eth9", "no such interface")
 }
 
-// TestPortsTaken finds who has a port by what the kernel says.
+// TestPortsTaken: the report names the process that has a port, from the kernel's data.
 func TestPortsTaken(t *testing.T) {
 	inNamespace(t)
 	lo, err := netlink.LinkByName("lo")
@@ -587,7 +587,7 @@ func TestPortsTaken(t *testing.T) {
 	wantFinding(t, report.Findings, OK, "tcp 9559", "free")
 }
 
-// TestUnprivileged runs all of it as nobody, who may look at little: it names that, and ends.
+// TestUnprivileged runs all checks as nobody, who can read little. The report says so.
 func TestUnprivileged(t *testing.T) {
 	if os.Getenv("DOCTOR_AS_NOBODY") != "" {
 		report, err := Run(context.Background(), Options{})
@@ -602,7 +602,7 @@ func TestUnprivileged(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become nobody")
 	}
-	dir, err := os.MkdirTemp("", "doctor") // nobody cannot enter the test's own
+	dir, err := os.MkdirTemp("", "doctor") // nobody cannot enter the test's own folder
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -640,12 +640,12 @@ func TestBadCheck(t *testing.T) {
 	}
 }
 
-// TestFirewall: a chain that drops what is forwarded unless a rule accepts it is named.
+// TestFirewall: the report names a chain that drops forwarded packets unless a rule accepts them.
 func TestFirewall(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("skipped: needs root, for a network namespace")
 	}
-	runtime.LockOSThread() // for good: the thread ends with the test
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	ns, err := netns.New()
 	if err != nil {
 		t.Fatal(err)

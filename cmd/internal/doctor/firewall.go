@@ -7,8 +7,8 @@ import (
 	"github.com/google/nftables"
 )
 
-// firewall looks for chains of nftables that drop what no rule lets pass on its way through the
-// machine. iptables' commands that write to nftables show up here, the older ones do not.
+// firewall searches for nftables chains that drop forwarded packets by default. It sees the rules
+// of iptables-nft, but not those of iptables-legacy.
 func firewall(_ context.Context, l *look) {
 	conn, err := nftables.New()
 	var chains []*nftables.Chain

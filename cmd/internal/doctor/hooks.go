@@ -24,7 +24,7 @@ type hooked struct {
 	name string
 }
 
-// owners are whose programs begin how.
+// owners are prefixes of programs' names, and the projects that use them.
 var owners = []struct{ prefix, owner string }{
 	{"netcraq", "NetCRAQ"}, {"cil_", "Cilium"}, {"cali_", "Calico"}, {"calico", "Calico"}, {"tc_", ""},
 	{"antrea", "Antrea"}, {"kube_", "kube-proxy"}, {"tail_", "Cilium"}, {"from-", "Cilium"},
@@ -55,7 +55,7 @@ func hooks(_ context.Context, l *look) {
 	}
 }
 
-// judge says about an interface's programs what they mean for NetCRAQ's.
+// judge reports what an interface's programs mean for NetCRAQ's.
 func (l *look) judge(name string, all []hooked) {
 	byHook := map[string][]hooked{}
 	var order []string
@@ -88,7 +88,7 @@ func (l *look) judge(name string, all []hooked) {
 	}
 }
 
-// sequence are a hook's programs in the order in which they run.
+// sequence lists a hook's programs in the order in which they run.
 func (l *look) sequence(of []hooked) string {
 	var out []string
 	for _, h := range of {
@@ -114,7 +114,8 @@ func (l *look) sequence(of []hooked) string {
 	return strings.Join(out, ", ")
 }
 
-// programsAt are the programs at an interface, and by hook why they were not to be seen.
+// programsAt returns the programs at an interface, and an error for each hook that could not be
+// read.
 func programsAt(k netlink.Link) (all []hooked, failed map[string]error) {
 	failed = map[string]error{}
 	a := k.Attrs()
@@ -159,7 +160,7 @@ func programsAt(k netlink.Link) (all []hooked, failed map[string]error) {
 	return all, failed
 }
 
-// programName is what a program's author calls it; "": nothing, or it cannot be asked.
+// programName is the name of a program; "": it has none, or it cannot be read.
 func programName(id ebpf.ProgramID) string {
 	p, err := ebpf.NewProgramFromID(id)
 	if err != nil {
@@ -173,10 +174,10 @@ func programName(id ebpf.ProgramID) string {
 	return info.Name
 }
 
-// holder is a process that has a program open, itself or by a link.
+// holder is a process that has a program open, directly or through a link.
 type holder = process
 
-// programHolders finds by program who holds it. What is pinned is held by nobody.
+// programHolders returns the holder of each program. A pinned program may have no holder.
 func (l *look) programHolders() map[int]holder {
 	if l.holders != nil {
 		return l.holders
@@ -194,7 +195,7 @@ func (l *look) programHolders() map[int]holder {
 	return l.holders
 }
 
-// programOf is the program that an open file is about; 0: none.
+// programOf is the id of the program that an open file refers to; 0: none.
 func programOf(fdinfo string) int {
 	f, err := os.Open(fdinfo)
 	if err != nil {

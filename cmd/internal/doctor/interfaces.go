@@ -18,7 +18,7 @@ const (
 	vxlanOverhead = 14 + 8 + 8 + 20 // Ethernet, VXLAN, UDP and IPv4 headers (cni-plugin/podroutes)
 )
 
-// links are the interfaces to look at.
+// links are the interfaces to check.
 func (l *look) links() ([]netlink.Link, error) {
 	all, err := netlinkdump.Whole(netlink.LinkList)
 	if err != nil {
@@ -64,7 +64,7 @@ func interfaces(_ context.Context, l *look) {
 	}
 }
 
-// uplinks are the interfaces that a default route leads to.
+// uplinks are the interfaces of default routes.
 func (l *look) uplinks() map[int]bool {
 	out := map[int]bool{}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -84,7 +84,7 @@ func (l *look) uplinks() map[int]bool {
 	return out
 }
 
-// uplink says which values' packets an interface lets through, in a tunnel.
+// uplink reports the largest value whose packets fit through an interface, in a tunnel.
 func (l *look) uplink(link netlink.Link) {
 	a := link.Attrs()
 	need := func(p wire.Profile) int { return p.PacketBytes() + udpHeaders + vxlanOverhead }
@@ -105,7 +105,7 @@ func (l *look) uplink(link netlink.Link) {
 	}
 }
 
-// tunnel compares a VXLAN tunnel's MTU with what carries it.
+// tunnel compares a VXLAN tunnel's MTU with that of its underlying interface.
 func (l *look) tunnel(t *netlink.Vxlan) {
 	if !strings.HasPrefix(t.Name, "ncq") && (t.Port == tunnelPort || t.Port == wire.Port) {
 		l.problem(t.Name, "give it another one in its plugin's configuration, on all nodes: 8472 (flannel: Backend.Port in net-conf.json; Cilium: tunnelPort), or 4789 (Calico: vxlanPort)",
@@ -121,7 +121,7 @@ func (l *look) tunnel(t *netlink.Vxlan) {
 	}
 	overhead := vxlanOverhead
 	if t.SrcAddr != nil && t.SrcAddr.To4() == nil {
-		overhead += 20 // IPv6's header is longer
+		overhead += 20 // for IPv6's longer header
 	}
 	if room := under.Attrs().MTU - overhead; t.MTU > room {
 		l.problem(t.Name, fmt.Sprintf("ip link set %s mtu %d; or ip link set %s mtu %d, on all nodes", t.Name, room, under.Attrs().Name, t.MTU+overhead),

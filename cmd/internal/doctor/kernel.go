@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The oldest kernels (docs/switch.md).
+// The oldest supported kernels (docs/switch.md).
 const (
 	oldestEBPF = 5<<8 | 18
 	oldestTCX  = 6<<8 | 6
 )
 
-// probes ask the kernel what it can do. Tests put others in their place.
+// probes test the kernel's features. Tests replace them.
 type probes struct {
 	load   func() error // a program for tc
 	helper func(asm.BuiltinFunc) error
@@ -31,7 +31,7 @@ type probes struct {
 	clock  func() (status int32, worst time.Duration, err error)
 }
 
-// helpers are those that the switch's programs call and that came last (switch/ebpf/attach).
+// helpers are the most recent helpers that the switch's programs call (switch/ebpf/attach).
 var helpers = []asm.BuiltinFunc{asm.FnLoop, asm.FnRingbufOutput, asm.FnSkbChangeHead, asm.FnKtimeGetBootNs}
 
 var kernelProbes = probes{
@@ -45,7 +45,7 @@ var kernelProbes = probes{
 	},
 	helper: func(h asm.BuiltinFunc) error { return features.HaveProgramHelper(ebpf.SchedCLS, h) },
 	ring:   func() error { return features.HaveMapType(ebpf.RingBuf) },
-	tcx: func() error { // what is attached to loopback: asking changes nothing
+	tcx: func() error { // queries loopback's programs, which changes nothing
 		_, err := link.QueryPrograms(link.QueryOptions{Target: 1, Attach: ebpf.AttachTCXIngress})
 		return err
 	},
@@ -81,7 +81,7 @@ func kernel(_ context.Context, l *look) {
 	}
 }
 
-// programs asks for the kernel features that the switch's programs need.
+// programs checks the kernel features that the switch's programs need.
 func (l *look) programs() {
 	switch err := l.probes.load(); {
 	case denied(err):
@@ -118,7 +118,7 @@ func (l *look) programs() {
 	}
 }
 
-// jit looks at the kernel's compiler of eBPF.
+// jit checks the kernel's eBPF JIT compiler.
 func (l *look) jit() {
 	switch read(l.proc("sys/net/core/bpf_jit_enable")) {
 	case "0":
@@ -131,7 +131,8 @@ func (l *look) jit() {
 	}
 }
 
-// kernelVersion is the release, and major<<8 | minor; 0: the release says why not.
+// kernelVersion is the kernel's release, and major<<8 | minor. If that is 0, the release is an
+// error text.
 func (l *look) kernelVersion() (string, int) {
 	release := read(l.proc("sys/kernel/osrelease"))
 	if release == "" {
@@ -147,7 +148,7 @@ func (l *look) kernelVersion() (string, int) {
 	return release, major<<8 | minor
 }
 
-// read is what a small file says, without what is around it; "": it is not there, or not for us.
+// read is the trimmed content of a small file; "": it is missing or unreadable.
 func read(path string) string { return strings.TrimSpace(readFile(path)) }
 
 func readFile(path string) string {
@@ -158,7 +159,7 @@ func readFile(path string) string {
 	return string(b)
 }
 
-// number is a small file's number.
+// number parses a small file with a number.
 func number(path string) (int, bool) {
 	n, err := strconv.Atoi(read(path))
 	return n, err == nil

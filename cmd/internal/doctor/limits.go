@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	lockedNeeded = 512 << 20 // what the maps of the largest program take, and room
+	lockedNeeded = 512 << 20 // for the maps of the largest program, with a margin
 	filesNeeded  = 1024
-	memcgKernel  = 5<<8 | 11 // from here on maps count to the control group, not to locked memory
+	memcgKernel  = 5<<8 | 11 // from this version on, the control group is charged for maps, not the locked memory
 )
 
 func limits(_ context.Context, l *look) {
@@ -45,7 +45,7 @@ func limits(_ context.Context, l *look) {
 	}
 }
 
-// readLimits are a process' soft limits by name, in bytes or numbers; -1: unlimited.
+// readLimits are a process's soft limits by name, in bytes or counts; -1: unlimited.
 func (l *look) readLimits(pid string) (map[string]int64, error) {
 	f, err := os.Open(l.proc(pid, "limits"))
 	if err != nil {
@@ -72,13 +72,13 @@ func (l *look) readLimits(pid string) (map[string]int64, error) {
 	return out, nil
 }
 
-// process is one that runs.
+// process is a running process.
 type process struct {
 	pid  int
 	name string
 }
 
-// processes are those that run here, as far as they can be seen.
+// processes are the visible running processes.
 func (l *look) processes() (out []process) {
 	entries, err := os.ReadDir(l.Proc)
 	if err != nil {
@@ -92,8 +92,8 @@ func (l *look) processes() (out []process) {
 	return out
 }
 
-// processName is the name of the file that a process runs, or what it calls itself: the kernel cuts
-// that after 15 bytes.
+// processName is the name of a process's executable, or the name that it has set, which the kernel
+// cuts after 15 bytes.
 func (l *look) processName(pid int) string {
 	first, _, _ := strings.Cut(readFile(l.proc(strconv.Itoa(pid), "cmdline")), "\x00")
 	comm := read(l.proc(strconv.Itoa(pid), "comm"))

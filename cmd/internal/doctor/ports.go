@@ -13,15 +13,15 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// port is one that NetCRAQ takes.
+// port is a port that NetCRAQ uses.
 type port struct {
 	protocol string
 	number   int
 	what     string
-	option   string // by which another can be given
+	option   string // the option that changes it
 }
 
-// ourPorts are those of docs/kubernetes.md and docs/operations.md, by default.
+// ourPorts are the default ports in docs/kubernetes.md and docs/operations.md.
 var ourPorts = []port{
 	{"tcp", 9559, "the switch's P4Runtime", "the agent's --p4runtime-port"},
 	{"tcp", 9560, "the agent, for other agents", "the agent's --agent-port"},
@@ -54,7 +54,7 @@ func ports(_ context.Context, l *look) {
 	}
 }
 
-// port judges who has one.
+// port reports which process has a port.
 func (l *look) port(p port, inodes []int, holders map[int]process) {
 	name := p.protocol + " " + strconv.Itoa(p.number)
 	if len(inodes) == 0 {
@@ -85,13 +85,13 @@ func (l *look) port(p port, inodes []int, holders map[int]process) {
 	}
 }
 
-// TCPHolder is the process that listens on a TCP port; 0: none does, or the process belongs to
+// TCPHolder is the process that listens on a TCP port; 0: there is none, or the process belongs to
 // another user.
 func TCPHolder(port int) (pid int) {
 	l := newLook(Options{})
 	taken := map[string][]int{}
 	for _, file := range []string{"tcp", "tcp6"} {
-		_ = l.sockets("tcp", file, taken) // a table that cannot be read has nobody
+		_ = l.sockets("tcp", file, taken) // an unreadable table has no entries
 	}
 	wanted := map[int]bool{}
 	for _, inode := range taken["tcp"+strconv.Itoa(port)] {
@@ -103,8 +103,8 @@ func TCPHolder(port int) (pid int) {
 	return 0
 }
 
-// sockets adds the inodes of those that listen (TCP) or are bound (UDP), of this
-// thread's network namespace.
+// sockets adds the inodes of listening (TCP) or bound (UDP) sockets in this thread's network
+// namespace.
 func (l *look) sockets(protocol, file string, to map[string][]int) error {
 	f, err := os.Open(l.proc("thread-self/net", file))
 	if err != nil {
@@ -122,7 +122,7 @@ func (l *look) sockets(protocol, file string, to map[string][]int) error {
 		b, err := hex.DecodeString(digits)
 		inode, err2 := strconv.Atoi(fields[9])
 		if !ok || err != nil || err2 != nil || len(b) != 2 {
-			continue // the heading
+			continue // the header line
 		}
 		key := protocol + strconv.Itoa(int(b[0])<<8|int(b[1]))
 		to[key] = append(to[key], inode)
@@ -130,7 +130,7 @@ func (l *look) sockets(protocol, file string, to map[string][]int) error {
 	return s.Err()
 }
 
-// socketHolders finds whose the sockets of some inodes are.
+// socketHolders returns the processes that have the sockets with these inodes.
 func (l *look) socketHolders(of map[int]bool) map[int]process {
 	out := map[int]process{}
 	if len(of) == 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// Where an agent listens on its node.
+// Sockets of an agent on its node.
 const (
 	agentSocket = "/run/netcraq/agent.sock"
 	nodeSocket  = "/run/netcraq-node/node.sock"
@@ -35,7 +35,7 @@ func sockets(ctx context.Context, l *look) {
 	}
 }
 
-// answers says whether somebody takes connections at a socket.
+// answers reports whether a process accepts connections at a socket.
 func (l *look) answers(socket, what, advice string) bool {
 	path := l.path(socket)
 	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
@@ -58,7 +58,7 @@ func (l *look) answers(socket, what, advice string) bool {
 	return false
 }
 
-// agentStatus asks the agent whether it can attach containers (cni-plugin/agentapi).
+// agentStatus checks whether the agent can attach containers (cni-plugin/agentapi).
 func (l *look) agentStatus(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
@@ -79,10 +79,10 @@ func (l *look) agentStatus(ctx context.Context) {
 	}
 }
 
-// refusals are the statuses of an answer to somebody who may not ask.
+// refusals are the HTTP statuses for an unauthorized caller.
 var refusals = []int{http.StatusUnauthorized, http.StatusForbidden}
 
-// controller asks the admin API how the chains are.
+// controller checks the state of the chains through the admin API.
 func (l *look) controller(ctx context.Context, address string) {
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
@@ -127,7 +127,7 @@ func (l *look) controller(ctx context.Context, address string) {
 	}
 }
 
-// refused says whether nobody listens.
+// refused reports whether an error means that no one listens.
 func refused(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH)
 }

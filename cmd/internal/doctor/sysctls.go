@@ -24,7 +24,7 @@ func sysctls(_ context.Context, l *look) {
 	}
 }
 
-// forwarding looks at a switch that the agent sets when it starts.
+// forwarding checks a sysctl that the agent sets when it starts.
 func (l *look) forwarding(agent bool, name, file string) {
 	n, ok := number(l.proc(file))
 	advice := "sysctl -w " + name + "=1, and a file in /etc/sysctl.d so that it stays"

@@ -127,7 +127,7 @@ func (c *cli) bench(ctx context.Context, b *benchFlags) error {
 			}
 			defer source.Release()
 			cfg.Sessions = sessions
-			// Without its lease it must not send another packet.
+			// After losing its lease the run must not send another packet.
 			var stop context.CancelCauseFunc
 			ctx, stop = context.WithCancelCause(ctx)
 			defer stop(nil)
@@ -189,7 +189,7 @@ func parseMix(s string) (bench.Mix, error) {
 	return m, nil
 }
 
-// benchKeys are the keys of a run, and their chains.
+// benchKeys are the keys of a run, and the target of its queries.
 func (c *cli) benchKeys(ctx context.Context, b *benchFlags) ([]wire.Key, *target, error) {
 	var keys []wire.Key
 	for _, s := range b.keys {
@@ -255,7 +255,7 @@ func (c *cli) benchKeys(ctx context.Context, b *benchFlags) ([]wire.Key, *target
 	return keys, t, nil
 }
 
-// benchResult is a run's report for programs. Latencies are in microseconds.
+// benchResult is a run's report as JSON. Latencies are in microseconds.
 type benchResult struct {
 	QueriesPerSecond float64            `json:"queriesPerSecond"`
 	Seconds          float64            `json:"seconds"`
@@ -264,7 +264,7 @@ type benchResult struct {
 	Failed           uint64             `json:"failed"`
 	Retransmitted    uint64             `json:"retransmitted"`
 	Resent           uint64             `json:"resent"`
-	Foreign          uint64             `json:"foreign"` // packets from nobody that was asked
+	Foreign          uint64             `json:"foreign"` // packets from addresses that were not queried
 	Latency          latency            `json:"latencyMicros"`
 	Ops              map[string]benchOp `json:"ops"`
 	Outstanding      int                `json:"outstanding"`

@@ -20,7 +20,7 @@ import (
 	"github.com/netcraq/netcraq/client/fromadmin"
 )
 
-// ask gives f a context that ends with --timeout.
+// ask calls f with a context that ends after --timeout.
 func (c *cli) ask(cmd *cobra.Command, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 	defer cancel()
@@ -31,7 +31,7 @@ func (c *cli) ask(cmd *cobra.Command, f func(ctx context.Context) error) error {
 	return err
 }
 
-// onlyChain is the number of the only chain there is.
+// onlyChain is the number of the only chain.
 func (c *cli) onlyChain(ctx context.Context) (uint8, error) {
 	ch, err := c.chainOf(ctx, "")
 	if err != nil {
@@ -40,7 +40,7 @@ func (c *cli) onlyChain(ctx context.Context) (uint8, error) {
 	return ch.ID, nil
 }
 
-// chainOf is the chain of a name or number, or the only one there is.
+// chainOf is the chain with a name or number, or the only chain.
 func (c *cli) chainOf(ctx context.Context, name string) (*admin.Chain, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -74,7 +74,7 @@ func (c *cli) chainName(ctx context.Context, chosen func(admin.Chain) bool) (str
 	return "", &admin.Error{Code: admin.CodeNotFound, Message: "no such chain"}
 }
 
-// switchAddresses are switches' own addresses.
+// switchAddresses are the switches' own addresses.
 func (c *cli) switchAddresses(ctx context.Context, names []string) ([]netip.AddrPort, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -236,7 +236,7 @@ func (c *cli) chainAddKey() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				spec.Value = append([]byte{}, v...) // not nil: an empty value is one
+				spec.Value = append([]byte{}, v...) // never nil, because the empty value is a value
 			}
 			ch, err := c.chainOf(cmd.Context(), chain)
 			if err != nil {
@@ -413,8 +413,8 @@ func (c *cli) switchCounters() *cobra.Command {
 	return cmd
 }
 
-// printCounters prints packets by outcome, and the counts of keys: a line for each, or their
-// number.
+// printCounters prints packets by outcome, and the counters of keys: one line for each, or only
+// their number.
 func printCounters(w io.Writer, all []admin.Counters, keys bool) {
 	printEvents(w, all)
 	rows := [][]string{{"SWITCH", "READS", "FORWARDED", "WRITES", "KEY_ID", "NAME"}}
@@ -503,7 +503,7 @@ func (c *cli) sessionCommand() *cobra.Command {
 	return cmd
 }
 
-// hostAddress is this host's address in the network of the controller's chains; "" if it has none.
+// hostAddress is this host's address in the network of the controller's chains; "": it has none.
 func (c *cli) hostAddress(ctx context.Context) (string, error) {
 	chains, err := c.api.Chains(ctx)
 	if err != nil {
@@ -539,7 +539,7 @@ func (c *cli) showSessions(s *admin.Sessions, err error) error {
 	})
 }
 
-// pageCommand asks for a link to the controller's page.
+// pageCommand requests a link to the controller's page.
 func (c *cli) pageCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "page", Short: "Print a one-time link that opens the controller's page",
@@ -568,7 +568,7 @@ func (c *cli) eventsCommand() *cobra.Command {
 				})
 			})
 			if follow && cmd.Context().Err() != nil {
-				return nil // interrupted
+				return nil // interrupted by the user
 			}
 			return err
 		},

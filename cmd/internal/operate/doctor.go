@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/doctor"
 )
 
-// unwell is doctor's error if it has found problems.
+// unwell is doctor's error after it has found problems.
 type unwell struct{ problems int }
 
 func (e unwell) Error() string {
@@ -27,7 +27,7 @@ interfaces, ports and processes, and the files that are mounted there.
 Levels: ok; note (good to know); unseen; warning (it works, but not as well, or not for long); problem (NetCRAQ, or a part of it, does not work like this).
 The exit code is 5 if there is a problem, otherwise 0.`
 
-// doctorCommand looks at the machine that it runs on.
+// doctorCommand checks the machine that it runs on.
 func (c *cli) doctorCommand() *cobra.Command {
 	var o doctor.Options
 	var files []string
@@ -85,7 +85,7 @@ func (c *cli) doctorCommand() *cobra.Command {
 	return cmd
 }
 
-// printReport prints a line for each finding, and below it what to do.
+// printReport prints a line for each finding, followed by the remedy.
 func printReport(w io.Writer, r *doctor.Report, quiet bool) {
 	width := 0
 	for _, f := range r.Findings {

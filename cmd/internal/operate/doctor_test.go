@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/doctor"
 )
 
-// start runs the command by a name.
+// start runs the command under a name.
 func start(t *testing.T, name string, args ...string) (code int, out, complaint string) {
 	t.Helper()
 	var o, e bytes.Buffer
@@ -20,7 +20,7 @@ func start(t *testing.T, name string, args ...string) (code int, out, complaint 
 	return code, o.String(), e.String()
 }
 
-// TestDoctor has the report for people and for programs, and the exit codes.
+// TestDoctor checks the report as text and as JSON, and the exit codes.
 func TestDoctor(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "no.crt")
 	code, out, complaint := start(t, "netcraqctl", "doctor", "--check", "certificates", "--certificate", missing)
@@ -47,8 +47,8 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// fakeKubectl puts a kubectl on the PATH that writes down what it is asked, knows pods, and ends
-// with a code.
+// fakeKubectl puts a kubectl on the PATH that records its arguments, lists pods, and exits with a
+// code.
 func fakeKubectl(t *testing.T, pods, code string) (asked func() string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -103,7 +103,7 @@ func TestPlugin(t *testing.T) {
 		}
 	}
 
-	// What needs no cluster asks none.
+	// A command that needs no cluster does not contact one.
 	before := asked()
 	for _, args := range [][]string{{}, {"--help"}, {"chain"}, {"doctor", "--admin", "unix:///nowhere", "--check", "limits"},
 		{"--server", "127.0.0.1:1", "--timeout", "1ms", "get", "1"}} {

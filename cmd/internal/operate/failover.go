@@ -13,13 +13,14 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// The commands about members that fail and come back.
+// The commands for members that fail and come back.
 
-// recoverTimeout is how long "chain recover" waits unless --timeout says otherwise: to fill a
-// switch takes seconds.
+// recoverTimeout is the default --timeout of "chain recover", because filling a switch takes
+// seconds.
 const recoverTimeout = 2 * time.Minute
 
-// failTimeout is the same for "chain fail", which waits for an unreachable switch's lease to end.
+// failTimeout is the default --timeout of "chain fail", which waits for an unreachable switch's
+// lease to expire.
 const failTimeout = 10 * time.Second
 
 func (c *cli) chainFail() *cobra.Command {
@@ -125,7 +126,7 @@ func (c *cli) chainWatch() *cobra.Command {
 				return err
 			})
 			if cmd.Context().Err() != nil {
-				return nil // interrupted
+				return nil // interrupted by the user
 			}
 			return err
 		},

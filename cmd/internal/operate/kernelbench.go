@@ -18,12 +18,12 @@ import (
 	"github.com/netcraq/netcraq/internal/kernelload"
 )
 
-// kernelFlags are those of `bench --kernel`.
+// kernelFlags are the flags of `bench --kernel`.
 type kernelFlags struct {
 	on      bool
-	ceiling string // tc or xdp: a reflector is measured, not a switch
+	ceiling string // tc or xdp: measure a reflector instead of a switch
 	cpus    []int
-	bits    int // of the reflector's frames
+	bits    int // value width in the reflector's frames
 
 	fill     bool
 	beginAt  int64 // ms since 1970
@@ -41,7 +41,7 @@ write ends before the tail. On a line of n switches, with the client at the head
 
 --ceiling tc|xdp measures the generator itself, against a program that only swaps addresses on interfaces of its own. The result is the most that this machine can measure.`
 
-// kernelBench puts load on a chain from within the kernel.
+// kernelBench generates load on a chain from within the kernel.
 func (c *cli) kernelBench(ctx context.Context, b *benchFlags) error {
 	mix, err := parseMix(b.mix)
 	if err != nil {
@@ -131,9 +131,9 @@ func (c *cli) kernelBench(ctx context.Context, b *benchFlags) error {
 	return r.Err()
 }
 
-// keepDirty writes the keys again and again with packets that do not live to come to the tail,
-// until stop is called. Nobody answers them, and nothing of them is ever committed while it
-// continues: each is newer than what the controller would re-propagate.
+// keepDirty writes the keys repeatedly, with packets whose TTL expires before they reach the tail,
+// until stop is called. The writes get no answers and are never committed while it continues,
+// because each is newer than the one that the controller would re-propagate.
 func keepDirty(ctx context.Context, to netip.AddrPort, profile wire.Profile, keys []wire.Key, ttl int) (
 	stop func(), err error) {
 	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to))
@@ -170,14 +170,14 @@ func keepDirty(ctx context.Context, to netip.AddrPort, profile wire.Profile, key
 			case <-ctx.Done():
 				return
 			case <-time.After(100 * time.Millisecond):
-				_ = write() // ICMP errors come back here; the reads show whether it worked
+				_ = write() // the error may be an ICMP error of an earlier packet; the reads show whether it worked
 			}
 		}
 	}()
 	return func() { cancel(); <-done; conn.Close() }, nil
 }
 
-// fill gives the keys the values that the load expects.
+// fill writes the values that the load expects.
 func (c *cli) fill(ctx context.Context, keys []wire.Key, t *target) error {
 	source, err := c.sessionSource(ctx, 1, owner())
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// keyCommand has what an operator does with one key: the commands of chain and placement, by
-// shorter names.
+// keyCommand has the operator's commands for one key: commands of chain and placement under shorter
+// names.
 func (c *cli) keyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "key", Short: "Show where a key is and why; add, move, remove and pin keys",
@@ -34,10 +34,10 @@ func (c *cli) keyCommand() *cobra.Command {
 	return cmd
 }
 
-// keyPlace is where a key is, for programs.
+// keyPlace is the place of a key, as JSON.
 type keyPlace struct {
-	Key       *admin.Key          `json:"key,omitempty"`       // left out: not in the network
-	Placement *admin.PlacementKey `json:"placement,omitempty"` // left out: the controller places no keys of etcd
+	Key       *admin.Key          `json:"key,omitempty"`       // omitted if the key is not in the network
+	Placement *admin.PlacementKey `json:"placement,omitempty"` // omitted if the controller places no etcd keys
 }
 
 func (c *cli) keyShow() *cobra.Command {
@@ -66,7 +66,7 @@ func (c *cli) keyShow() *cobra.Command {
 				switch {
 				case err == nil:
 					found.Placement = why
-				case !errors.As(err, &refused): // the controller places no keys of etcd
+				case !errors.As(err, &refused): // the controller places no etcd keys
 					return err
 				}
 				if found.Key == nil && (why == nil || why.Chain == "") {
@@ -97,7 +97,7 @@ func printPlace(w io.Writer, p keyPlace) {
 	}
 }
 
-// directCommand has netcraqctl's commands that send packets themselves, for netcraq.
+// directCommand groups netcraqctl's commands that send packets themselves, for netcraq.
 func (c *cli) directCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "direct", Short: "Read and write keys with packets to the switches themselves",

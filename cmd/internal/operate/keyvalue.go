@@ -15,12 +15,12 @@ import (
 	"github.com/netcraq/netcraq/client"
 )
 
-// answer is the result of get, put, del and cas for programs.
+// answer is the result of get, put, del and cas as JSON.
 type answer struct {
 	Key  string `json:"key"`
 	Name string `json:"name,omitempty"`
 	*state
-	Superseded bool    `json:"superseded,omitempty"` // a newer write had replaced this one already
+	Superseded bool    `json:"superseded,omitempty"` // a newer write had already replaced this one
 	AnsweredBy string  `json:"answeredBy"`
 	Epoch      uint16  `json:"epoch"`
 	Micros     float64 `json:"micros"`
@@ -130,7 +130,7 @@ func (c *cli) casCommand() *cobra.Command {
 	}
 }
 
-// write does a write and prints its result.
+// write executes a write and prints its result.
 func (c *cli) write(ctx context.Context, name, done string, f func(context.Context, *client.Client, wire.Key) (
 	client.Result, error)) error {
 	return c.do(ctx, name, true, func(ctx context.Context, cl *client.Client, k key) error {
@@ -153,11 +153,11 @@ func (c *cli) write(ctx context.Context, name, done string, f func(context.Conte
 	})
 }
 
-// noSwitch is said where the controller is known, and no switch answers.
+// noSwitch is the error if the controller is known, but no switch answers.
 const noSwitch = "no switch answers here. Switches answer the hosts of their network: run this on one " +
 	"(in the prompt of make run KEEP=1: h1 bin/netcraqctl ...), or see netcraqctl doctor"
 
-// do finds the key and the way to it, and calls f with a client.
+// do determines the key and its target, and calls f with a client.
 func (c *cli) do(ctx context.Context, name string, writes bool, f func(context.Context, *client.Client,
 	key) error) error {
 	k, err := c.findKey(ctx, name)
@@ -182,7 +182,7 @@ func (c *cli) do(ctx context.Context, name string, writes bool, f func(context.C
 	if err != nil {
 		return err
 	}
-	defer func() { _ = cl.Close() }() // its only failure is closing a socket that is no longer needed
+	defer func() { _ = cl.Close() }() // it can fail only in closing a socket that is not needed any more
 	err = f(ctx, cl, k)
 	if errors.Is(err, client.ErrTimeout) && len(t.services) == 0 && cl.Stats().Foreign > 0 {
 		return fmt.Errorf("%w\nname the chain's service address, where answers come from, with --service", err)
@@ -196,7 +196,7 @@ func (c *cli) do(ctx context.Context, name string, writes bool, f func(context.C
 	return err
 }
 
-// owner names this command in the controller's events.
+// owner identifies this command in the controller's events.
 func owner() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -205,7 +205,7 @@ func owner() string {
 	return fmt.Sprintf("netcraqctl %d on %s", os.Getpid(), host)
 }
 
-// value reads VALUE.
+// value parses VALUE.
 func (c *cli) value(s string) ([]byte, error) {
 	b, file, isFile, err := ParseValue(s)
 	if err != nil {
@@ -225,8 +225,8 @@ func (c *cli) value(s string) ([]byte, error) {
 	return b, nil
 }
 
-// ParseValue reads VALUE: hex:00ff, @FILE, whose name it returns, or text, which may begin with
-// text: if it looks like one of these.
+// ParseValue parses VALUE: hex:00ff, @FILE, whose name it returns, or text. Text that looks like
+// one of these must have the prefix text:.
 func ParseValue(s string) (value []byte, file string, isFile bool, err error) {
 	if digits, ok := strings.CutPrefix(s, "hex:"); ok {
 		value, err = hex.DecodeString(digits)

@@ -1,7 +1,7 @@
-// Package operate has the commands of operators: chains, switches, placement, sessions, events,
-// measurements and the doctor. Commands netcraqctl and netcraq share them. netcraqctl also reads
-// and writes keys by sending packets to the switches itself; netcraq reads and writes keys through
-// the node API.
+// Package operate has the commands for operators: chains, switches, placement, sessions, events,
+// measurements and the doctor. The programs netcraqctl and netcraq share them. netcraqctl also
+// reads and writes keys by sending packets to the switches itself. netcraq reads and writes keys
+// through the node API.
 package operate
 
 import (
@@ -28,21 +28,22 @@ const (
 	exitUnwell    = 5
 )
 
-// Program is a command that has the commands of operators.
+// Program is a program with the commands for operators.
 type Program struct {
 	Name string
-	// Admin is where the controller is, if neither --admin nor the environment says so. nil: where
-	// package admin looks for it.
+	// Admin returns the controller's address if neither --admin nor the environment sets it. nil:
+	// package admin's default.
 	Admin func() string
-	// Complete gives the root command its texts and further commands, and says which exit codes
-	// errors of these have (0: that of an operators' command). nil: the program is netcraqctl.
+	// Complete gives the root command its texts and further commands. It returns a function for the
+	// exit codes of these commands' errors (0: the exit code of an operators' command). nil: the
+	// program is netcraqctl.
 	Complete func(root *cobra.Command, std Streams) (code func(error) int)
 }
 
 // Netcraqctl is the program netcraqctl.
 var Netcraqctl = Program{Name: "netcraqctl"}
 
-// Main runs a program, and ends the process.
+// Main runs a program and ends the process.
 func Main(p Program) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := p.Run(ctx, os.Args, Streams{os.Stdin, os.Stdout, os.Stderr}, os.Getenv)
@@ -50,8 +51,8 @@ func Main(p Program) {
 	os.Exit(code)
 }
 
-// Run is the whole program, for Main and for tests. args begin with the name by which it was
-// started.
+// Run is the whole program, for Main and for tests. args begin with the program's name, as in
+// os.Args.
 func (p Program) Run(ctx context.Context, args []string, std Streams, getenv func(string) string) int {
 	c := &cli{program: p, std: std, args: args[1:]}
 	if p.Complete == nil && isPlugin(args[0]) {
@@ -80,13 +81,13 @@ func (p Program) Run(ctx context.Context, args []string, std Streams, getenv fun
 // usageError is a mistake in the command line.
 type usageError struct{ error }
 
-// UsageError makes a mistake in the command line of an error: the exit code is 2.
+// UsageError marks an error as a mistake in the command line, with exit code 2.
 func UsageError(err error) error { return usageError{err} }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// ranElsewhere is the end of a command that has run, and said what there was to say, in an agent's
-// container.
+// ranElsewhere is the error of a command that ran in an agent's container and has already printed
+// its messages.
 type ranElsewhere struct{ code int }
 
 func (e ranElsewhere) Error() string { return "it ran elsewhere" }

@@ -35,7 +35,7 @@ type controller struct {
 	keys     map[string]admin.Key
 	next     uint16
 	returned int
-	hosts    []string // that sessions were leased to
+	hosts    []string // that got sessions
 	values   map[string][]byte
 }
 
@@ -185,7 +185,7 @@ func newController(t *testing.T, cfg refchain.Config) *controller {
 		if r.PathValue("switch") != "s1" {
 			return nil, none("switch")
 		}
-		if r.URL.Query().Get("slots") == "0" { // 1,000 reads and 10 writes from one question to the next
+		if r.URL.Query().Get("slots") == "0" { // 1,000 reads and 10 writes between two requests
 			n := asked.Add(1)
 			return admin.Counters{Switch: "s1",
 				Chains: []admin.ChainCounters{{ID: 1, Reads: 1000 * n, Writes: 10 * n}}}, nil
@@ -253,7 +253,7 @@ func ctl(t *testing.T, env map[string]string, stdin string, args ...string) (out
 	return o.String(), e.String(), code
 }
 
-// TestVerbs goes through the verbs as a user would, in order.
+// TestVerbs runs the commands in order, as a user would.
 func TestVerbs(t *testing.T) {
 	c := newController(t, refchain.Config{})
 	env := map[string]string{adminVariable: c.url}
@@ -262,7 +262,7 @@ func TestVerbs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
-		args  string // {file} is a file with "from a file"
+		args  string // {file} is replaced by a file that contains "from a file"
 		stdin string
 		code  int
 		out   string // regular expressions
@@ -364,15 +364,15 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// TestMembers: members fail by hand, are brought back, and events are watched; and what cannot be
-// is said.
+// TestMembers: an operator fails members and brings them back, and watches events. Impossible
+// requests are refused with a reason.
 func TestMembers(t *testing.T) {
 	c := newController(t, refchain.Config{})
 	env := map[string]string{adminVariable: c.url}
 	for i, tc := range []struct {
 		args string
 		code int
-		want []string // in what it says
+		want []string // parts of the output
 		not  string
 	}{
 		{args: "chain fail s1", code: exitError, want: []string{"s1 is the only member of chain main", "bring another in first"}},
@@ -406,11 +406,11 @@ func TestWithoutController(t *testing.T) {
 	c := newController(t, refchain.Config{Profile: wire.Profile128})
 	c.chain.Place(0x01000001)
 	server := c.chain.Addresses()[0].String()
-	nobody := httptest.NewServer(nil) // an address where nobody listens
+	nobody := httptest.NewServer(nil) // an address without a listener
 	nobody.Close()
 	none := map[string]string{}
-	// --admin is not given here; whatever may be listening at the default address of this machine
-	// is not asked, because --value-bits is.
+	// --admin is not given. --value-bits is, so the command does not contact a controller that may
+	// listen at this machine's default address.
 	out, errs, code := ctl(t, none, "", "-s", server, "--value-bits", "128", "--session", "5:1", "put", "0x01000001", "x")
 	if code != 0 || errs != "" || !strings.Contains(out, "version 1.1") {
 		t.Errorf("put: %q, %q, %d", out, errs, code)
@@ -435,8 +435,8 @@ func TestWithoutController(t *testing.T) {
 	}
 }
 
-// TestService: answers come from the chain's service address, also where a switch is asked by its
-// own; from others none is taken.
+// TestService: answers come from the chain's service address, even if a switch's own address is
+// queried. Answers from other addresses are ignored.
 func TestService(t *testing.T) {
 	c := newController(t, refchain.Config{})
 	c.chain.Place(0x01000001)
@@ -458,9 +458,10 @@ func TestService(t *testing.T) {
 		if code != tc.code || !regexp.MustCompile(tc.err).MatchString(errs) || tc.err == "" && errs != "" {
 			t.Errorf("%s: %d, %q, %q", tc.args, code, out, errs)
 		}
-		c.chain.Lease(9, netip.MustParseAddr("127.0.0.1"), 0) // each has the same session, from its first number on
+		c.chain.Lease(9, netip.MustParseAddr("127.0.0.1"), 0) // both runs get the same session and numbers
 	}
-	// A load that goes to switches: the controller says where answers come from, or --server does.
+	// A load on specific switches: the controller tells the answers' source address, or --server
+	// does.
 	for _, args := range []string{"--switch s1", "--switch s1 -s " + service + " --value-bits 1024"} {
 		out, errs, code := ctl(t, env, "", append([]string{"-o", "json", "bench", "--count", "50", "--keys", "0x01000001"}, strings.Fields(args)...)...)
 		var r benchResult
@@ -475,7 +476,7 @@ func TestService(t *testing.T) {
 	}
 }
 
-// TestNoSwitchAnswers: who asks switches from where none answers is told where they do.
+// TestNoSwitchAnswers: if no switch answers, the error says where switches answer.
 func TestNoSwitchAnswers(t *testing.T) {
 	c := newController(t, refchain.Config{Loss: 1})
 	env := map[string]string{adminVariable: c.url}
@@ -487,8 +488,8 @@ func TestNoSwitchAnswers(t *testing.T) {
 	}
 }
 
-// TestAuthority: what a host may not do is refused, and said so; sessions are leased to the host
-// that writes.
+// TestAuthority: actions that a host may not do are refused with a clear error. Sessions are leased
+// to the writing host.
 func TestAuthority(t *testing.T) {
 	c := newController(t, refchain.Config{})
 	c.chain.Place(0x01000001, 0x01000002)
@@ -529,7 +530,7 @@ func TestAuthority(t *testing.T) {
 	}
 }
 
-// TestReadme types what README.md has for the prompt, except for how long it measures.
+// TestReadme runs the prompt's commands in README.md, with shorter measurements.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("../../../README.md")
 	if err != nil {
@@ -599,8 +600,8 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// TestAdmin: the controller is found by its socket, or asked over TCP with the token that a file
-// has; page prints its link.
+// TestAdmin: the controller is reached through its socket, or over TCP with a token from a file.
+// page prints its link.
 func TestAdmin(t *testing.T) {
 	const token = "0123456789abcdef0123456789abcdef"
 	dir := t.TempDir()

@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/client"
 )
 
-// show prints v as JSON, or what text writes.
+// show prints v as JSON, or the output of text.
 func (c *cli) show(v any, text func(w io.Writer)) error {
 	if c.output == "json" {
 		e := json.NewEncoder(c.std.Out)
@@ -33,10 +33,10 @@ func table(w io.Writer, rows [][]string) {
 	for _, row := range rows {
 		fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t"))
 	}
-	_ = t.Flush() // the writer's errors are standard output's, which has nowhere to report to
+	_ = t.Flush() // the only errors are standard output's, which cannot be reported
 }
 
-// failure is an error for programs.
+// failure is an error as JSON.
 type failure struct {
 	Kind           string `json:"kind"` // not_found, cas_failed, denied, timeout, usage, or another
 	Message        string `json:"message"`
@@ -44,12 +44,12 @@ type failure struct {
 	*state                // of the key, with not_found and cas_failed
 }
 
-// state is what a key holds, for programs.
+// state is the content of a key, as JSON.
 type state struct {
 	Version       string  `json:"version"`              // "epoch.sequence"
 	VersionNumber uint64  `json:"versionNumber,string"` // the same as one number
 	Found         bool    `json:"found"`                // there is a value
-	Value         []byte  `json:"valueBase64,omitzero"` // with found, an empty one too
+	Value         []byte  `json:"valueBase64,omitzero"` // set if Found, also for an empty value
 	Text          *string `json:"valueText,omitempty"`  // if it is printable
 }
 
@@ -74,7 +74,7 @@ var kinds = []struct {
 	{client.ErrBadSession, "bad_session"}, {client.ErrFull, "full"},
 }
 
-// silent is an error of a program that needs no message.
+// silent is an error without a message.
 type silent interface {
 	error
 	Silent() bool
@@ -82,7 +82,7 @@ type silent interface {
 
 func (c *cli) printError(err error) {
 	if ill := (unwell{}); c.output == "json" && errors.As(err, &ill) {
-		return // the report has said it
+		return // the report has printed it
 	}
 	if s := silent(nil); errors.As(err, &s) && s.Silent() {
 		return

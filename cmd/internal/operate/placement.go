@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// The commands about which of etcd's keys are in the network.
+// The commands for the placement of etcd's keys in the network.
 
 func (c *cli) placementCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -26,7 +26,7 @@ func (c *cli) placementCommand() *cobra.Command {
 	return cmd
 }
 
-// placementRules are the commands by which an operator chooses.
+// placementRules are the commands for placement rules.
 func (c *cli) placementRules() []*cobra.Command {
 	return []*cobra.Command{
 		c.placementRule("pin KEY", "pin", "Keep a key placed whatever its heat, if possible", true),

@@ -13,15 +13,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// pluginName is what the command is called by kubectl netcraq: kubectl looks for it on the PATH.
+// pluginName is the program's name as the kubectl plugin netcraq: kubectl searches for it on the
+// PATH.
 const pluginName = "kubectl-netcraq"
 
-// isPlugin says whether the command was started by this name.
+// isPlugin reports whether the program was started under this name.
 func isPlugin(argv0 string) bool {
 	return strings.TrimSuffix(filepath.Base(argv0), ".exe") == pluginName
 }
 
-// plugin is how kubectl netcraq reaches a cluster: by kubectl, in the container of an agent.
+// plugin is how kubectl netcraq reaches a cluster: through kubectl, in an agent's container.
 type plugin struct {
 	kubectl    string // the program
 	kubeconfig string
@@ -30,7 +31,7 @@ type plugin struct {
 	node       string
 }
 
-// agentsLabel selects the agents; those with the second run where a controller may.
+// agentsLabel selects all agents, leadsLabel those on nodes where a controller may run.
 const (
 	agentsLabel = "app.kubernetes.io/name=netcraq-agent"
 	leadsLabel  = agentsLabel + ",app.kubernetes.io/component=control-plane"
@@ -48,10 +49,10 @@ func (p *plugin) flags(f *pflag.FlagSet) {
 	f.StringVar(&p.node, "node", "", "run the command in the agent of this `NODE` (default: a ready control-plane node)")
 }
 
-// pluginFlags are those that the command in the container does not know.
+// pluginFlags are flags that the command in the container does not know.
 var pluginFlags = []string{"kubeconfig", "context", "namespace", "node"}
 
-// arguments are a command line without the plugin's own flags. It has been parsed without an error.
+// arguments removes the plugin's own flags from a command line that has already been parsed.
 func (p *plugin) arguments(args []string) (out []string) {
 	for i := 0; i < len(args); i++ {
 		a := args[i]
@@ -72,8 +73,8 @@ func (p *plugin) arguments(args []string) (out []string) {
 	return out
 }
 
-// run runs the command in an agent's container, and gives its exit code. Of a command that answers
-// with the page's link it says how to follow that from here.
+// run runs the command in an agent's container, and returns its exit code. If the command prints
+// the page's link, run explains how to follow it from here.
 func (p *plugin) run(ctx context.Context, args []string, std Streams, page bool) (int, error) {
 	for _, a := range args {
 		if strings.HasPrefix(a, "@") && a != "@-" {
@@ -89,7 +90,7 @@ func (p *plugin) run(ctx context.Context, args []string, std Streams, page bool)
 	err = cmd.Run()
 	var ended *exec.ExitError
 	if errors.As(err, &ended) && ended.ExitCode() > 0 {
-		return ended.ExitCode(), nil // it has said why
+		return ended.ExitCode(), nil // its message is already printed
 	}
 	if err != nil {
 		return 0, fmt.Errorf("running kubectl: %w", err)
@@ -100,7 +101,7 @@ func (p *plugin) run(ctx context.Context, args []string, std Streams, page bool)
 	return exitOK, nil
 }
 
-// pod is the name of the agent's that is asked.
+// pod is the name of the agent's pod to use.
 func (p *plugin) pod(ctx context.Context) (string, error) {
 	args := []string{"get", "pods", "-n", p.namespace, "-l", leadsLabel}
 	what := "on a control-plane node"
@@ -129,7 +130,7 @@ func (p *plugin) pod(ctx context.Context) (string, error) {
 	if first == "" {
 		return "", fmt.Errorf("no agent runs %s, in the namespace %s: is NetCRAQ installed there? --namespace gives another one, --node another node", what, p.namespace)
 	}
-	return first, nil // not ready, which is what doctor is for
+	return first, nil // not ready, but doctor must work there
 }
 
 // command is kubectl with the options that select the cluster.

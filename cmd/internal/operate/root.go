@@ -13,28 +13,28 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// The environment says what the flags --admin and --token-file do not.
+// Environment variables for the flags --admin and --token-file.
 const (
 	adminVariable = "NETCRAQ_ADMIN"
 	tokenVariable = "NETCRAQ_TOKEN_FILE"
 )
 
-// Streams are what a command reads and writes.
+// Streams are a command's input and outputs.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 }
 
-// cli is one run of the command: the flags that all verbs share.
+// cli is one run of the program: the flags that all commands share.
 type cli struct {
 	program    Program
 	std        Streams
 	args       []string
-	plugin     *plugin // where the command was started as kubectl netcraq
+	plugin     *plugin // set if the program was started as kubectl netcraq
 	servers    []string
 	services   []string
 	admin      string
-	adminGiven bool // by flag or environment: then it has to be there
+	adminGiven bool // set by flag or environment: then the controller must answer
 	tokenFile  string
 	output     string
 	valueBits  string
@@ -44,7 +44,7 @@ type cli struct {
 	api        *admin.Client
 }
 
-// keysHelp is about the commands that send packets themselves.
+// keysHelp is the help for the commands that send packets themselves.
 const keysHelp = `KEY is a KEY_ID (0x01000007, or decimal) or the name of a key in the network ("/registry/leases/..."; "name:123" for a name that looks
 like a number). VALUE is text, @FILE, @- for standard input, or hex:00ff...; write "text:..." if the text begins like one of these.
 
@@ -62,7 +62,7 @@ At its Unix socket the controller admits root, its own user, and its --admin-use
 Exit codes: 0 done, 1 error, 2 wrong usage, 3 no such key (or chain, switch, lease), 4 compare and swap failed,
 5 doctor found a problem.`
 
-// root makes the root command, and what says which exit codes a program's own errors have.
+// root makes the root command, and the function for the exit codes of a program's own errors.
 func (c *cli) root(getenv func(string) string) (root *cobra.Command, code func(error) int) {
 	root = &cobra.Command{
 		SilenceErrors: true, SilenceUsage: true,
@@ -104,7 +104,7 @@ func rename(cmd *cobra.Command, from, to string) {
 	}
 }
 
-// netcraqctl gives the root command the texts and the commands that only netcraqctl has.
+// netcraqctl gives the root command netcraqctl's own texts and commands.
 func (c *cli) netcraqctl(root *cobra.Command) {
 	root.Use, root.Long = "netcraqctl", rootHelp
 	root.Short = "Read, write, measure and show the key-value store in the switches"
@@ -124,7 +124,7 @@ func (c *cli) netcraqctl(root *cobra.Command) {
 	root.AddCommand(c.getCommand(), c.putCommand(), c.deleteCommand(), c.casCommand())
 }
 
-// queryFlags are those of commands that send packets to the switches.
+// queryFlags are the flags of commands that send packets to the switches.
 func (c *cli) queryFlags(f *pflag.FlagSet) {
 	f.StringSliceVarP(&c.servers, "server", "s", nil, "addresses to send queries to: ADDRESS[:PORT], several with commas, the preferred first (default: from the controller)")
 	f.StringSliceVar(&c.services, "service", nil, "service address of the chain, ADDRESS[:PORT], from which answers come (default: from the controller, otherwise only --server)")
@@ -133,8 +133,8 @@ func (c *cli) queryFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.sessions, "session", nil, "sessions for writes, as ID:NEXT-REQUEST (default: leased from the controller)")
 }
 
-// suggestion names the commands that a mistyped name may mean: those that begin with it or have it
-// in SuggestFor, otherwise those that are spelled like it.
+// suggestion lists the commands that a mistyped name may mean: those with the name as a prefix or
+// in SuggestFor, otherwise those with a similar spelling.
 func suggestion(cmd *cobra.Command, name string) string {
 	for cmd.SuggestionsMinimumDistance = range 3 {
 		if names := cmd.SuggestionsFor(name); len(names) > 0 {
@@ -144,8 +144,8 @@ func suggestion(cmd *cobra.Command, name string) string {
 	return ";"
 }
 
-// usage makes mistakes in the arguments of a command and of those below it usage errors, and
-// commands that only have others below them print their help.
+// usage makes argument errors of a command and its subcommands usage errors. Commands that only
+// have subcommands print their help.
 func usage(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		usage(sub)

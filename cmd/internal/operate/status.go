@@ -13,16 +13,16 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// status is what the command shows, for programs.
+// status is the output of the status command, as JSON.
 type status struct {
 	Chains    []chainStatus    `json:"chains"`
 	Switches  []admin.Switch   `json:"switches"`
-	Placement *admin.Placement `json:"placement,omitempty"` // none: etcd's keys are not placed
+	Placement *admin.Placement `json:"placement,omitempty"` // omitted if etcd's keys are not placed
 	Problems  []string         `json:"problems"`
 }
 
 // chainStatus is a chain and its rates. A read or write that passes several switches is counted
-// once: where it is answered, and at the tail.
+// once: a read where it is answered, a write at the tail.
 type chainStatus struct {
 	admin.Chain
 	ReadsPerSecond  float64 `json:"readsPerSecond"`
@@ -58,10 +58,10 @@ func (c *cli) statusCommand() *cobra.Command {
 	return cmd
 }
 
-// counted are the packets that a chain's members have counted.
+// counted are the packets counted by a chain's members.
 type counted struct{ reads, writes uint64 }
 
-// status asks the controller for everything, and for the counters twice.
+// status requests everything from the controller, and the counters twice.
 func (c *cli) status(cmd *cobra.Command, over time.Duration) (*status, error) {
 	s := &status{}
 	var chains []admin.Chain
@@ -103,7 +103,7 @@ func (c *cli) status(cmd *cobra.Command, over time.Duration) (*status, error) {
 	seconds := time.Since(began).Seconds()
 	for _, ch := range chains {
 		x := chainStatus{Chain: ch}
-		// a switch that was set up again meanwhile begins at 0
+		// the counters of a switch that was set up again meanwhile start at 0
 		if a, b := before[ch.ID], after[ch.ID]; b.reads >= a.reads && b.writes >= a.writes {
 			x.ReadsPerSecond = float64(b.reads-a.reads) / seconds
 			x.WritesPerSecond = float64(b.writes-a.writes) / seconds
@@ -114,7 +114,7 @@ func (c *cli) status(cmd *cobra.Command, over time.Duration) (*status, error) {
 	return s, nil
 }
 
-// chainCounts asks every ready switch for its counters.
+// chainCounts reads the counters of every ready switch.
 func (c *cli) chainCounts(ctx context.Context, chains []admin.Chain,
 	switches []admin.Switch) (map[uint8]counted, error) {
 	sums, tails := map[uint8]counted{}, map[uint8]string{}
@@ -143,7 +143,7 @@ func (c *cli) chainCounts(ctx context.Context, chains []admin.Chain,
 	return sums, nil
 }
 
-// problems says in words what is not as it should be.
+// problems describes everything that is not in order.
 func problems(s *status) []string {
 	found := []string{}
 	for _, sw := range s.Switches {

@@ -16,18 +16,18 @@ import (
 	"github.com/netcraq/netcraq/client/fromadmin"
 )
 
-// target is where the queries of a command go.
+// target is the destination of a command's queries.
 type target struct {
 	addresses []netip.AddrPort
-	services  []netip.AddrPort // where answers come from besides; none: from those that are asked
+	services  []netip.AddrPort // further source addresses of answers; none: only the queried addresses
 	profile   wire.Profile
 	chain     *admin.Chain // nil: the controller was not asked
 }
 
-// key is a key as the user named it.
+// key is a key as the user specified it.
 type key struct {
 	id   wire.Key
-	name string // "" where the user gave the KEY_ID
+	name string // "": the user gave the KEY_ID
 }
 
 func (k key) String() string {
@@ -37,12 +37,12 @@ func (k key) String() string {
 	return fmt.Sprintf("%v (%s)", k.id, k.name)
 }
 
-// notPlaced: the controller's directory has no such name.
+// notPlaced is the error for a name that is not in the controller's directory.
 func notPlaced(name string) error {
 	return fmt.Errorf("the key %q is not placed in the network: %w", name, client.ErrNotFound)
 }
 
-// findKey turns KEY into a KEY_ID.
+// findKey converts KEY to a KEY_ID.
 func (c *cli) findKey(ctx context.Context, s string) (key, error) {
 	name, isName := strings.CutPrefix(s, "name:")
 	if !isName {
@@ -63,7 +63,7 @@ func (c *cli) findKey(ctx context.Context, s string) (key, error) {
 }
 
 // findTarget determines where to send queries for keys of a chain, from the user's options and, for
-// those left out, from the controller.
+// omitted ones, from the controller.
 func (c *cli) findTarget(ctx context.Context, chain func(admin.Chain) bool, described string) (*target, error) {
 	t := &target{}
 	for _, given := range []struct {
@@ -80,7 +80,7 @@ func (c *cli) findTarget(ctx context.Context, chain func(admin.Chain) bool, desc
 		}
 	}
 	if c.valueBits != "" {
-		t.profile, _ = wire.ParseProfile(c.valueBits) // prepare has checked it
+		t.profile, _ = wire.ParseProfile(c.valueBits) // prepare has validated it
 	}
 	if len(t.addresses) > 0 && t.profile != 0 {
 		return t, nil
@@ -96,7 +96,7 @@ func (c *cli) findTarget(ctx context.Context, chain func(admin.Chain) bool, desc
 		return nil, fmt.Errorf("%w\nwithout a controller, name the chain's address with --server and the width of values with --value-bits", err)
 	}
 	i := slices.IndexFunc(chains, chain)
-	if i < 0 && len(t.addresses) > 0 && !c.adminGiven { // some other network's controller
+	if i < 0 && len(t.addresses) > 0 && !c.adminGiven { // it is the controller of another network
 		t.profile = wire.Profile128
 		return t, nil
 	}
@@ -133,8 +133,8 @@ func (c *cli) targetOf(ctx context.Context, k key) (*target, error) {
 	}, fmt.Sprintf("chain %d, which the KEY_ID %v belongs to", k.id.Chain(), k.id))
 }
 
-// toSwitches makes switches' own addresses the ones that are asked. Answers come from where they
-// came from before.
+// toSwitches replaces the queried addresses by the switches' own. Answers still come from the
+// previous addresses.
 func (t *target) toSwitches(addresses []netip.AddrPort) {
 	if len(t.services) == 0 {
 		t.services = t.addresses
@@ -142,7 +142,7 @@ func (t *target) toSwitches(addresses []netip.AddrPort) {
 	t.addresses = addresses
 }
 
-// resolve reads a flag's ADDRESS[:PORT], ADDRESS being an IPv4 address or a host name.
+// resolve parses a flag's ADDRESS[:PORT]. ADDRESS is an IPv4 address or a host name.
 func resolve(ctx context.Context, flag, s string) (netip.AddrPort, error) {
 	bad := func(err error) (netip.AddrPort, error) {
 		return netip.AddrPort{}, usageError{fmt.Errorf("%s %s: %w; want ADDRESS or ADDRESS:PORT", flag, s, err)}
@@ -168,7 +168,7 @@ func resolve(ctx context.Context, flag, s string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(ips[0].Unmap(), uint16(n)), nil
 }
 
-// sessionSource is where a command that writes gets n sessions from; nil: it writes without one.
+// sessionSource provides n sessions for a command that writes; nil: it writes without sessions.
 func (c *cli) sessionSource(ctx context.Context, n int, owner string) (client.SessionSource, error) {
 	if len(c.sessions) > 0 {
 		var out []client.Session

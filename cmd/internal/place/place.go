@@ -1,8 +1,7 @@
-// Package place has the default addresses at which `netcraq dev` listens and the other commands
-// look for it.
+// Package place has the default addresses of `netcraq dev`, where the other commands search for it.
 //
 // A server owns one Unix socket, for the node API, and a folder next to it, SOCKET.d, with
-// everything else that it needs: the controller's admin socket, its tokens, a lock.
+// everything else: the controller's admin socket, its tokens, a lock.
 package place
 
 import (
@@ -16,17 +15,17 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Socket is the default place of the node API's socket.
+// Socket is the default path of the node API's socket.
 func Socket(getenv func(string) string) string { return nodeapi.DevSocket(getenv) }
 
-// Folder is the folder of the server that has a socket.
+// Folder is the folder of the server with a socket.
 func Folder(socket string) string { return socket + ".d" }
 
-// AdminSocket is the admin API's socket of the server that has a node API socket.
+// AdminSocket is the path of the admin API's socket of the server with a node API socket.
 func AdminSocket(socket string) string { return filepath.Join(Folder(socket), "admin.sock") }
 
-// Prepare makes the folder of a socket. It refuses the folder in /tmp if another user could have
-// put something there.
+// Prepare makes the folder of a socket. It refuses the folder in /tmp if another user may have put
+// something there.
 func Prepare(socket string) error {
 	dir := filepath.Dir(socket)
 	if dir != nodeapi.DevFolder() {
@@ -38,15 +37,15 @@ func Prepare(socket string) error {
 	return nodeapi.CheckDevFolder()
 }
 
-// Release removes the folder of a socket if Prepare has made it and nothing is left in it.
+// Release removes the folder of a socket if Prepare has made it and it is empty.
 func Release(socket string) {
 	if dir := nodeapi.DevFolder(); filepath.Dir(socket) == dir {
 		_ = os.Remove(dir)
 	}
 }
 
-// Candidates are the sockets at which a command looks for a node API, the first first, each with a
-// word on where it comes from.
+// Candidates are the paths at which a command searches for a node API's socket, in order, each with
+// its origin in words.
 func Candidates(getenv func(string) string) (out [][2]string) {
 	if s := getenv(nodeapi.SocketVariable); s != "" {
 		return [][2]string{{s, "$" + nodeapi.SocketVariable}}
@@ -54,7 +53,7 @@ func Candidates(getenv func(string) string) (out [][2]string) {
 	return [][2]string{{Socket(getenv), "netcraq dev"}, {nodeapi.DefaultSocket, "a node's server"}}
 }
 
-// NodeSocket is the first of the candidates that is there; "": none is.
+// NodeSocket is the first existing candidate, or "".
 func NodeSocket(getenv func(string) string) string {
 	for _, c := range Candidates(getenv) {
 		if c[1] == "$"+nodeapi.SocketVariable || nodeapi.IsSocket(c[0]) {
@@ -64,8 +63,8 @@ func NodeSocket(getenv func(string) string) string {
 	return ""
 }
 
-// Admin is where commands look for a controller: at the `netcraq dev` that has a node API's socket
-// ("": the first of the candidates), then where controllers listen.
+// Admin is where commands search for a controller: first at the `netcraq dev` with a node API
+// socket ("": the first existing candidate), then at controllers' default addresses.
 func Admin(socket string, getenv func(string) string) string {
 	if socket == "" {
 		socket = Candidates(getenv)[0][0]

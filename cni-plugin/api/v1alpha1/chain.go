@@ -7,7 +7,7 @@ import (
 )
 
 // NetcraqChain is a chain of nodes' switches that holds keys. Its members are chosen from the nodes
-// whose agents are there; one that fails is left out, and another takes its place, before the tail.
+// whose agents run. A member that fails leaves the chain, and another switch joins before the tail.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -42,7 +42,7 @@ type NetcraqChainSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a chain's id cannot change: make another chain"
 	// +kubebuilder:default=0
 	ID int32 `json:"id"`
-	// Length is how many switches the chain has when all is well. It is formed with two at least.
+	// Length is the number of switches in the healthy chain. The chain forms with at least two.
 	// +kubebuilder:validation:Minimum=2
 	// +kubebuilder:validation:Maximum=8
 	// +kubebuilder:default=3
@@ -53,8 +53,8 @@ type NetcraqChainSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a chain's profile cannot change, because values would be lost: delete the chains and make them again"
 	// +kubebuilder:default=8192
 	Profile int32 `json:"profile,omitempty"`
-	// Slots is how many keys the chain may hold; 0: an equal share of the program's slots, which is
-	// all of them for the first chain, so set it if there will be several.
+	// Slots is the number of keys the chain may hold. 0 gives it an equal share of the program's
+	// slots. The first chain's share is all of them, so set Slots if there will be several chains.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=131072
 	// +optional
@@ -66,8 +66,8 @@ type NetcraqChainSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == 0 || self >= 20",message="a lease is 0 (none) or 20 to 60000 ms"
 	// +kubebuilder:default=200
 	LeaseMillis int32 `json:"leaseMillis"`
-	// NodeSelector says which nodes may be members: those with all these labels. Without it all
-	// may.
+	// NodeSelector selects the nodes that may be members: those with all these labels. Without it
+	// all nodes may.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
@@ -101,7 +101,7 @@ type Placement struct {
 	// +listType=set
 	// +optional
 	Pins []string `json:"pins,omitempty"`
-	// Exclusions are etcd keys, or prefixes with a * behind, that are never placed.
+	// Exclusions are etcd keys, or prefixes with a trailing *, that are never placed.
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=1024
@@ -134,9 +134,9 @@ type NetcraqChainStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// ServiceAddress is the IPv4 address that clients send to.
 	ServiceAddress string `json:"serviceAddress,omitempty"`
-	// Epoch is that of the chain's configuration, 16 bits.
+	// Epoch is the epoch of the chain's configuration, 16 bits.
 	Epoch int32 `json:"epoch,omitempty"`
-	// Length is how many members it has.
+	// Length is the number of members.
 	Length int32 `json:"length,omitempty"`
 	// Members are in the chain's order, head first.
 	// +listType=map
@@ -144,9 +144,9 @@ type NetcraqChainStatus struct {
 	Members []Member `json:"members,omitempty"`
 	// Order is the members' names in one line, for tables.
 	Order string `json:"order,omitempty"`
-	// PlacedKeys is how many keys the chain holds.
+	// PlacedKeys is the number of keys the chain holds.
 	PlacedKeys int32 `json:"placedKeys"`
-	// Slots is how many keys it can hold.
+	// Slots is the number of keys the chain can hold.
 	Slots int32 `json:"slots,omitempty"`
 	// Conditions: Accepted (the spec is possible), Ready (every member has the configuration and a
 	// live lease), FullLength (it has as many members as its spec wants).

@@ -1,7 +1,7 @@
-// Package v1alpha1 holds NetCRAQ's resources of a Kubernetes cluster. A [NetcraqChain] is a user's
-// request for a chain over some of the nodes' switches. A [NetcraqNode] is bookkeeping: the number
-// that the leading agent gives to a node, and what the node's agent says about its switch. Both are
-// cluster-scoped, as nodes are.
+// Package v1alpha1 holds NetCRAQ's Kubernetes resources. A [NetcraqChain] is a user's request for a
+// chain over some of the nodes' switches. A [NetcraqNode] is bookkeeping: the number that the
+// leading agent gives to a node, and the status that the node's agent reports about its switch.
+// Both are cluster-scoped, as nodes are.
 //
 // zz_generated.deepcopy.go and the definitions (cni-plugin/deploy/crd) are made from the comments
 // and markers here by `go generate`.

@@ -4,8 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MaxNodes is how many nodes a fabric has at most: each has a port for each other one, under that
-// one's number. The ports after these are the pods'.
+// MaxNodes is the maximum number of nodes in a fabric. Each switch has a port for each other node,
+// numbered as that node. The ports after these are for pods.
 const MaxNodes = 63
 
 // NetcraqNode is a node's place in the fabric. It has the name of its Node. The leading agent makes

@@ -24,8 +24,8 @@ const (
 
 type object = map[string]any
 
-// render has Helm render the chart with values, for a release in a namespace: helm template
-// --include-crds.
+// render lets Helm render the chart with values, for a release in a namespace, as helm template
+// --include-crds does.
 func render(t *testing.T, in string, values object) (objects map[string]object, notes string, err error) {
 	t.Helper()
 	c, err := loader.Load(chart)
@@ -70,7 +70,8 @@ func parse(t *testing.T, text string) map[string]object {
 	return out
 }
 
-// kustomized are the objects that kustomize builds, without the namespace, which is the release's.
+// kustomized are the objects that kustomize builds, except for the Namespace: a release's namespace
+// exists already.
 func kustomized(t *testing.T) map[string]object {
 	t.Helper()
 	built, err := build(deploy)
@@ -89,7 +90,7 @@ func kustomized(t *testing.T) map[string]object {
 	return out
 }
 
-// TestGenerated checks that what is committed comes from the manifests.
+// TestGenerated checks that the committed chart comes from the manifests.
 func TestGenerated(t *testing.T) {
 	if err := run(deploy, false); err != nil {
 		t.Error(err)
@@ -114,7 +115,8 @@ func TestSameObjects(t *testing.T) {
 	}
 }
 
-// TestElsewhere has another namespace: nothing of the first is left, in policies' expressions, too.
+// TestElsewhere uses another namespace: the default one appears nowhere, not even in policies'
+// expressions.
 func TestElsewhere(t *testing.T) {
 	got, _, err := render(t, "other", nil)
 	if err != nil {
@@ -132,7 +134,7 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// agents are the two DaemonSets' pods' specifications, the one of the control plane first.
+// agents are the pod specifications of the two DaemonSets, the control plane's first.
 func agents(t *testing.T, objects map[string]object) (out []object) {
 	t.Helper()
 	for _, name := range []string{"netcraq-agent-control-plane", "netcraq-agent"} {
@@ -152,7 +154,7 @@ func args(pod object) (out []string) {
 	return out
 }
 
-// TestValues sets each value, and looks for what comes of it, on control-plane nodes and on others.
+// TestValues sets each value, and checks its effect on control-plane nodes and on others.
 func TestValues(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("ab", 32)
 	plain, _, err := render(t, namespace, nil)
@@ -162,9 +164,9 @@ func TestValues(t *testing.T) {
 	was := agents(t, plain)
 	for _, c := range []struct {
 		values  string
-		leads   string   // an argument that those on control-plane nodes get
-		all     string   // ... and all
-		without []string // what those on control-plane nodes have no more
+		leads   string   // an argument that agents on control-plane nodes get
+		all     string   // ... and one that all agents get
+		without []string // arguments that agents on control-plane nodes must not have
 		look    func(pod object) any
 		want    any
 	}{
@@ -245,7 +247,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestPolicies sets the values of what enforces NetworkPolicy.
+// TestPolicies sets the values of the component that enforces NetworkPolicy.
 func TestPolicies(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("ab", 32)
 	of := func(values string) object {
@@ -299,7 +301,8 @@ func hostPath(volume string) func(object) any {
 	}
 }
 
-// TestChain makes a chain with the release: the one of chain.yaml, which stays when that goes.
+// TestChain makes the chain of chain.yaml together with the release. The chain stays when the
+// release is deleted.
 func TestChain(t *testing.T) {
 	objects, _, err := render(t, namespace, object{"chain": object{"create": true}})
 	if err != nil {
@@ -322,7 +325,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestRefused has values that are none: each is refused by its name.
+// TestRefused sets invalid values. The error names each of them.
 func TestRefused(t *testing.T) {
 	for values, says := range map[string]string{
 		`imagge: {tag: x}`:                             "imagge",
@@ -355,7 +358,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestLint is helm lint.
+// TestLint runs helm lint.
 func TestLint(t *testing.T) {
 	result := action.NewLint().Run([]string{chart}, object{})
 	for _, m := range result.Messages {
@@ -365,8 +368,8 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestMissingPlaces changes manifests so that a value's place is gone: that is an error, not a
-// value that does nothing.
+// TestMissingPlaces removes the place of a value from the manifests. That is an error; otherwise
+// the value would have no effect.
 func TestMissingPlaces(t *testing.T) {
 	for says, change := range map[string]func(pod, container object){
 		"no arguments":           func(_, c object) { delete(c, "args") },
@@ -384,7 +387,7 @@ func TestMissingPlaces(t *testing.T) {
 	}
 }
 
-// TestStale changes a manifest, and expects to be told.
+// TestStale changes a manifest, and expects an error that names the outdated file.
 func TestStale(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(deploy)); err != nil {
@@ -423,7 +426,7 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestNodePorts checks that the admission policies keep the ports that nodes have with the values.
+// TestNodePorts checks that the admission policies protect the nodes' ports that the values set.
 func TestNodePorts(t *testing.T) {
 	got, _, err := render(t, namespace, map[string]any{"ports": map[string]any{"p4runtime": 1559, "agent": 1560, "health": 1561}})
 	if err != nil {

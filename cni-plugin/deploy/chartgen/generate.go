@@ -17,16 +17,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// namespace is the one of the manifests; the chart's objects are in the release's.
+// namespace is the manifests' namespace; the chart puts the objects into the release's.
 const namespace = "netcraq-system"
 
-// header begins what is generated.
+// header begins each generated file.
 const header = "{{- /* Generated from cni-plugin/deploy by `make chart`: change the manifests there. */ -}}\n"
 
 // sums is the file with the hashes of the chart's sources, for users without Helm.
 const sums = "sources.sha256"
 
-// fileOf is the template for objects of a kind; other kinds have other.yaml.
+// fileOf is the template file for objects of a kind; objects of other kinds go into other.yaml.
 var fileOf = map[string]string{
 	"DaemonSet": "agents.yaml", "Deployment": "deployments.yaml",
 	"ServiceAccount": "access.yaml", "ClusterRole": "access.yaml", "Role": "access.yaml",
@@ -34,8 +34,8 @@ var fileOf = map[string]string{
 	"ValidatingAdmissionPolicy": "admission.yaml", "ValidatingAdmissionPolicyBinding": "admission.yaml",
 }
 
-// policies is the component of everything that enforces NetworkPolicy, which is optional: its
-// objects are in a file of their own, rendered if withPolicies is true.
+// policies is the optional component that enforces NetworkPolicy. Its objects are in a file of
+// their own, which Helm renders if withPolicies is true.
 const (
 	policies     = "netcraq-policies"
 	policiesFile = "templates/policies.yaml"
@@ -61,7 +61,7 @@ func generate(deploy string) (map[string]string, error) {
 			return nil, err
 		}
 		switch kind := r.GetKind(); kind {
-		case "Namespace": // the release's is there before
+		case "Namespace": // the release's namespace exists already
 		case "CustomResourceDefinition":
 			text, err := yaml.Marshal(object)
 			if err != nil {
@@ -124,7 +124,7 @@ func sourceSums(deploy string) (string, error) {
 	return strings.Join(lines, ""), err
 }
 
-// template is an object in YAML, with directives of Helm's where values stand.
+// template is an object in YAML, with Helm directives in the places of values.
 func template(object map[string]any) (string, error) {
 	if object["kind"] == "DaemonSet" {
 		if err := errors.Join(agent(object), enforcer(object)); err != nil {
@@ -147,7 +147,7 @@ func template(object map[string]any) (string, error) {
 	return text, nil
 }
 
-// nodePorts puts the values of the nodes' ports for the numbers that the manifests have.
+// nodePorts replaces the manifests' node ports with the chart's values.
 var nodePorts = strings.NewReplacer("9559", "{{ int .Values.ports.p4runtime }}",
 	"9560", "{{ int .Values.ports.agent }}", "9561", "{{ int .Values.ports.health }}")
 
@@ -170,7 +170,7 @@ func fill(text string) string {
 	return inline.ReplaceAllString(text, "{{ $1 }}")
 }
 
-// differ says what of the chart is not as it should be.
+// differ reports which of the chart's files are outdated, missing or superfluous.
 func differ(chart string, files map[string]string) error {
 	var errs []error
 	for name, want := range files {
@@ -185,7 +185,7 @@ func differ(chart string, files map[string]string) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// oldFiles are those that were generated once and are no longer.
+// oldFiles are generated files that the generator no longer makes.
 func oldFiles(chart string, files map[string]string) (old []string, err error) {
 	for _, folder := range []string{"templates", "crds"} {
 		found, err := filepath.Glob(filepath.Join(chart, folder, "*.yaml"))

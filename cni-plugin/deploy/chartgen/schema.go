@@ -16,13 +16,13 @@ var valuesText string
 
 const chainPlace = `"⟦the properties of a NetcraqChain⟧"`
 
-// kept is what the schema of a resource has that one of values has, too. The API server fills in
-// what is required and has a default.
+// kept are the keywords of a resource's schema that the values' schema takes over. The API server
+// fills in required fields that have a default.
 var kept = []string{"type", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems",
 	"minProperties", "maxProperties", "pattern"}
 
-// valuesSchema is the schema of the chart's values, with the fields that the resource of chains
-// has: others would be dropped by the API server without a word.
+// valuesSchema is the schema of the chart's values. It includes the fields of the chains' resource,
+// because the API server would drop unknown fields silently.
 func valuesSchema(crd map[string]any) (string, error) {
 	spec, _ := dig(crd, "spec")
 	versions, _ := spec["versions"].([]any)
@@ -42,7 +42,7 @@ func valuesSchema(crd map[string]any) (string, error) {
 	return strings.Replace(valuesText, chainPlace, string(text), 1), err
 }
 
-// onlyKnown is the schema of an object's fields as one of JSON's, which takes no others.
+// onlyKnown is a JSON schema of an object's fields that permits no others.
 func onlyKnown(of map[string]any) (map[string]any, error) {
 	out := map[string]any{}
 	for key, value := range of {

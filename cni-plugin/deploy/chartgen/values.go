@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// This file says where in the DaemonSets which value of the chart stands. A place that is
-// not found is an error: the manifests have changed, and this has to follow.
+// This file says which value of the chart goes where in the DaemonSets. A place that is not found
+// is an error: the manifests have changed, and this file must follow.
 
-// blocks are whole lines of templates, by their names. Without a value of the operator's they are
-// what the manifest has.
+// blocks are whole lines of templates, by the blocks' names. If the operator sets no value, they
+// render as the manifest has them.
 var blocks = map[string]string{
 	"etcd": "- --etcd={{ join \",\" .Values.etcd.endpoints }}\n",
 	"gateway": `{{- with .Values.gateway }}
@@ -53,7 +53,7 @@ var blocks = map[string]string{
 - {{ . | quote }}
 {{- end }}
 `,
-	// ... and those that may lead
+	// further options of agents that may lead
 	"leaderOptions": `{{- if ne (int .Values.podRate) 20000 }}
 - --pod-rate={{ .Values.podRate }}
 {{- end }}
@@ -81,14 +81,14 @@ var hostPaths = map[string]string{
 	"etcd-ca": ".Values.etcd.ca", "client-crt": ".Values.etcd.cert", "client-key": ".Values.etcd.key",
 }
 
-// image is a container's, of what the values have under a name.
+// image is the directive for a container's image, from the values under a name.
 func image(values string) string {
 	return `⟦=include "netcraq.image" (dict "of" ` + values + `.image "version" .Chart.AppVersion)⟧`
 }
 
-// common marks the common parts of the DaemonSets, and returns the template of pods and the
-// container of a name. A DaemonSet without such a container is another component's, and is left
-// alone.
+// common marks the parts that the DaemonSets have in common. It returns the pod template and the
+// container with a name. It leaves a DaemonSet without such a container alone, because that belongs
+// to another component.
 func common(object map[string]any, name, values string) (pod, of map[string]any, err error) {
 	pod, ok := dig(object, "spec", "template", "spec")
 	if !ok {
@@ -113,7 +113,7 @@ func common(object map[string]any, name, values string) (pod, of map[string]any,
 	return pod, of, nil
 }
 
-// enforcer marks the places in the DaemonSet of policies.
+// enforcer marks the places in the DaemonSet that enforces NetworkPolicy.
 func enforcer(object map[string]any) error {
 	_, of, err := common(object, "policies", ".Values.policies")
 	if err != nil || of == nil {
@@ -161,7 +161,7 @@ func agent(object map[string]any) error {
 	return nil
 }
 
-// arguments marks those that values are for, and adds the places for others.
+// arguments marks the arguments that have values, and adds the places for further ones.
 func arguments(container map[string]any) error {
 	args, _ := container["args"].([]any)
 	if len(args) == 0 {
@@ -184,7 +184,7 @@ func arguments(container map[string]any) error {
 	return nil
 }
 
-// dig follows keys down.
+// dig returns the value under a path of keys.
 func dig(in map[string]any, keys ...string) (map[string]any, bool) {
 	for _, k := range keys {
 		next, ok := in[k].(map[string]any)

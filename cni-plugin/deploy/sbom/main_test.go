@@ -12,7 +12,7 @@ import (
 
 var digest = "sha256:" + strings.Repeat("0123456789abcdef", 4)
 
-// TestDescribe describes an image that has this test itself in it, whose modules are known.
+// TestDescribe describes an image that contains this test binary, whose modules are known.
 func TestDescribe(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -1,10 +1,11 @@
-// Package adminrights says which requests to the controller's admin API other machines may make.
-// Both kinds of callers have authenticated by a certificate:
+// Package adminrights decides which requests to the controller's admin API other machines may make.
+// Both kinds of callers authenticate by a certificate:
 //
-//   - An agent that may lead passes on what its node's gateway and netcraqctl ask (by_agents.go).
-//   - A node's agent asks for its pods (by_node.go). It may see chains, make keys of the node API,
-//     and lease sessions for its own address, and takes no more than its share of the leader's
-//     time (share.go).
+//   - An agent that may lead forwards requests of its node's gateway and of netcraqctl
+//     (by_agents.go).
+//   - A node's agent makes requests for its pods (by_node.go). It may list chains, create keys of
+//     the node API, and lease sessions for its own address. It uses at most its share of the
+//     leader's time (share.go).
 package adminrights
 
 import (
@@ -13,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/adminserver"
 )
 
-// ByAgents serves requests that other agents forward. The connection's other end has a controller's
-// certificate; its node goes into the context.
+// ByAgents serves requests that other agents forward. The caller has a controller's certificate.
+// ByAgents puts the caller's node into the context.
 func ByAgents(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || len(r.TLS.PeerCertificates[0].DNSNames) != 1 {
@@ -33,5 +34,5 @@ func ByAgents(next http.Handler) http.Handler {
 // Path is the path at which an agent serves the admin API to other agents.
 const Path = "/admin/"
 
-// ReadOnlyHeader is set by an agent that forwards a request of a caller with read access only.
+// ReadOnlyHeader is set by an agent that forwards a request whose caller has read access only.
 const ReadOnlyHeader = "Netcraq-Read-Only"

@@ -16,13 +16,13 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/authority"
 )
 
-// BodyLimit bounds a request of a node, in bytes.
+// BodyLimit is the maximum size of a request's body from a node, in bytes.
 const BodyLimit = 64 << 10
 
-// ByNode allows what a node's agent may request of the controller, even if the node was taken over:
-// to see chains, to see and create the node API's keys, to give unused ones back, to lease sessions
-// for its own address, and to register a server there for notifications. quota is how many keys a
-// namespace may have.
+// ByNode permits the requests of a node's agent, even if the node is compromised: list chains, list
+// and create the node API's keys, return unused keys, lease sessions for the node's own address,
+// and register a server there for notifications. quota is the maximum number of keys of a
+// namespace.
 func ByNode(name string, host netip.Addr, share *Share, quota func(namespace string) int,
 	next http.Handler) http.Handler {
 	mux := http.NewServeMux()
@@ -65,7 +65,7 @@ func ByNode(name string, host netip.Addr, share *Share, quota func(namespace str
 		pass(w, r)
 	}
 	mux.HandleFunc("GET /v1/keys/{name}", named)
-	mux.HandleFunc("DELETE /v1/keys/{name}", named) // the controller removes it only if it has no value
+	mux.HandleFunc("DELETE /v1/keys/{name}", named) // the controller removes the key only if it has no value
 	mux.HandleFunc("POST /v1/keys", changed(func(k *admin.KeyRequest) error {
 		namespace, key, ok := nodeapi.ParseKeyName(k.Name)
 		if !ok || authority.CheckNamespace(namespace) != nil || key == "" {
@@ -86,7 +86,7 @@ func ByNode(name string, host netip.Addr, share *Share, quota func(namespace str
 		w.Address = host.String()
 		return nil
 	}, deny, share.watches.limit(pass)))
-	mux.HandleFunc("PUT /v1/sessions/{lease}", pass) // whose names cannot be guessed
+	mux.HandleFunc("PUT /v1/sessions/{lease}", pass) // lease names cannot be guessed
 	mux.HandleFunc("DELETE /v1/sessions/{lease}", pass)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		deny(w, "a node may not %s %.80s", r.Method, r.URL.Path)
@@ -95,13 +95,13 @@ func ByNode(name string, host netip.Addr, share *Share, quota func(namespace str
 		r.Header.Del(ReadOnlyHeader)
 		r.Body = http.MaxBytesReader(w, r.Body, BodyLimit)
 		if share.wait(r) != nil {
-			return // whoever asked has gone
+			return // the caller has gone
 		}
 		mux.ServeHTTP(w, r)
 	})
 }
 
-// changed passes a request on as it was understood, and not as it was written.
+// changed passes on the request as check understood and changed it, not the caller's bytes.
 func changed[T any](check func(*T) error, deny func(http.ResponseWriter, string, ...any),
 	pass http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -127,5 +127,5 @@ func changed[T any](check func(*T) error, deny func(http.ResponseWriter, string,
 	}
 }
 
-// DefaultKeys is how many keys a namespace may have if the leader has no policy of its own.
+// DefaultKeys is the maximum number of keys of a namespace if the leader has no policy of its own.
 func DefaultKeys(string) int { return authority.DefaultQuota.Keys }

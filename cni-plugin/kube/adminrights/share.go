@@ -13,23 +13,24 @@ import (
 )
 
 const (
-	// shareOf is the part of the leader's time for lists for one node: one in so many.
+	// shareOf is the divisor of the leader's time: one node's lists get one part in shareOf.
 	shareOf = 10
-	// shareAhead is how far a node's lists may be ahead of that.
+	// shareAhead is the time by which a node's lists may exceed that share.
 	shareAhead = 2 * time.Second
-	// shareMost is what one list counts for at most: a leader that is busy with something else
-	// takes longer for it, which is not the node's doing.
+	// shareMost is the maximum time that one list counts for: a leader that is busy with other work
+	// takes longer for a list, which the node does not cause.
 	shareMost = 200 * time.Millisecond
-	// shareWait is how long one list waits for another of the same node.
+	// shareWait is the time that one list waits for another one of the same node.
 	shareWait = 2 * time.Second
-	// shareRequests are a node's requests in a second, whatever they are. Those beyond it wait.
+	// shareRequests is the maximum rate of a node's requests of all kinds, per second. Further
+	// requests wait.
 	shareRequests = 1000
-	// shareChanges are the keys and leases of sessions that a node makes and gives back in a
-	// second, over a while, and shareChangesAtOnce how many it may at once. Those beyond wait.
+	// shareChanges is the maximum average rate, per second, of a node's changes of keys and session
+	// leases, and shareChangesAtOnce the maximum burst. Further changes wait.
 	shareChanges       = 100
 	shareChangesAtOnce = 200
-	// shareWatches are how many times a second a node says what it watches: it renews that every
-	// few seconds. Each time may change tables of switches.
+	// shareWatches is the maximum rate, per second, at which a node registers its watches. A node
+	// renews them every few seconds. Each registration may change tables of switches.
 	shareWatches = 4
 )
 
@@ -39,15 +40,15 @@ type Share struct {
 	lists, watches    *listShare
 }
 
-// NewShare makes the share of a node that has asked nothing yet.
+// NewShare makes the share of a node that has made no requests.
 func NewShare() *Share {
 	return &Share{requests: rate.NewLimiter(shareRequests, shareRequests),
 		changes: rate.NewLimiter(shareChanges, shareChangesAtOnce), lists: newListShare(rate.Inf, shareOf),
 		watches: newListShare(shareWatches, 0)}
 }
 
-// wait holds a request up until the node may make it. Renewals (PUT) do not wait for changes; an
-// agent leaves them streams of its connection (leaderlink.Link).
+// wait delays a request until the node may make it. Renewals (PUT) do not wait for changes; the
+// agent reserves streams of its connection for them (leaderlink.Link).
 func (s *Share) wait(r *http.Request) error {
 	if err := s.requests.Wait(r.Context()); err != nil || r.Method != http.MethodPost && r.Method != http.MethodDelete {
 		return err
@@ -59,16 +60,16 @@ func (s *Share) wait(r *http.Request) error {
 // share of the time.
 type listShare struct {
 	of   time.Duration // each list costs this multiple of its duration
-	turn chan struct{} // has room for the one whose turn it is
+	turn chan struct{} // capacity for the one list that runs
 	rate *rate.Limiter // of lists, however short they are
-	free time.Time     // when all that was done is paid for; only whoever has the turn uses it
+	free time.Time     // when the cost of all past lists is paid; only the running list uses it
 }
 
 func newListShare(most rate.Limit, of time.Duration) *listShare {
 	return &listShare{of: of, turn: make(chan struct{}, 1), rate: rate.NewLimiter(most, 2*shareWatches)}
 }
 
-// limit passes requests on as the share allows it, and refuses the others.
+// limit forwards requests within the share, and refuses the others.
 func (s *listShare) limit(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		waiting, cancel := context.WithTimeout(r.Context(), shareWait)

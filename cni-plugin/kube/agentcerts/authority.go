@@ -1,8 +1,8 @@
-// Package agentcerts gives agents their certificates, by objects of the API server: the authority
-// that signs and what all agents trust (authority.go), the signer that answers requests
-// (signer.go), and the keeper that makes them for its own node (keeper.go). Package identity has
-// everything that does not need an API server: keys, certificates, and when an authority is
-// replaced.
+// Package agentcerts gives agents their certificates, through objects of the API server. It has the
+// signing authority and the authorities that all agents trust (authority.go), the signer that
+// answers requests (signer.go), and the keeper that makes requests for its own node (keeper.go).
+// Package identity has everything that needs no API server: keys, certificates, and the schedule
+// for replacing an authority.
 package agentcerts
 
 import (
@@ -22,24 +22,24 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/logonce"
 )
 
-// The authority that signs the agents' certificates is in a Secret that only agents which may lead
+// The authority that signs the agents' certificates is in a Secret that only agents that may lead
 // can read. The authorities that all agents trust are in a ConfigMap, which only those agents can
-// write. Whichever of them looks first takes the next step; the API server makes sure that no two
-// do.
+// write. Whichever of them checks first takes the next step. The API server's conflict detection
+// ensures that only one does.
 
 const (
 	// AuthoritySecret is the Secret with the authority.
 	AuthoritySecret = "netcraq-authority"
-	// AuthoritiesMap is the ConfigMap with the certificates that are to be trusted.
+	// AuthoritiesMap is the ConfigMap with the trusted authorities' certificates.
 	AuthoritiesMap = "netcraq-authorities"
-	// LegacySecret is that of the version before, which every agent could read. While it is there
-	// it is believed, so that agents can be replaced one after the other.
+	// LegacySecret is the Secret of the previous version, which every agent could read. Agents
+	// trust its authority while it exists, so that agents can be replaced one after the other.
 	LegacySecret = "netcraq-ca"
-	// ReplaceAnnotation of the Secret asks for another authority, whatever its value is.
+	// ReplaceAnnotation on the Secret requests a new authority, whatever its value.
 	ReplaceAnnotation = "netcraq.io/replace"
 )
 
-// Further contents of the Secret besides tls.crt and tls.key, and of the ConfigMap.
+// Further keys of the Secret besides tls.crt and tls.key, and the key of the ConfigMap.
 const (
 	nextCert   = "next.crt"
 	nextKey    = "next.key"
@@ -49,11 +49,11 @@ const (
 	BundleFile = "ca.crt"
 )
 
-// lookForCertificates is how often an agent checks which authorities to trust, and whether it needs
-// another certificate.
+// lookForCertificates is the interval at which an agent checks which authorities to trust, and
+// whether it needs a new certificate.
 const lookForCertificates = 30 * time.Second
 
-// Authorities keeps the Secret and the ConfigMap.
+// Authorities maintains the Secret and the ConfigMap.
 type Authorities struct {
 	read      client.Reader // past the cache
 	write     client.Writer
@@ -62,8 +62,7 @@ type Authorities struct {
 	log       *slog.Logger
 }
 
-// NewAuthorities makes the keeper of the authority of a namespace's agents. read bypasses the
-// cache.
+// NewAuthorities makes an Authorities for the agents of a namespace. read bypasses the cache.
 func NewAuthorities(read client.Reader, write client.Writer, namespace string, log *slog.Logger) *Authorities {
 	return &Authorities{read: read, write: write, namespace: namespace, now: time.Now, log: log}
 }
@@ -87,7 +86,7 @@ func readState(s *corev1.Secret) (identity.State, error) {
 	return st, nil
 }
 
-// writeState writes it into a Secret.
+// writeState writes a State into a Secret.
 func writeState(s *corev1.Secret, st identity.State) {
 	s.Data = map[string][]byte{corev1.TLSCertKey: st.Signing.Certificate, corev1.TLSPrivateKeyKey: st.Signing.Key}
 	if st.Next != nil {
@@ -103,7 +102,7 @@ func writeState(s *corev1.Secret, st identity.State) {
 	}
 }
 
-// Maintain makes the authority, if there is none, takes the next step of replacing it, if one is
+// Maintain creates the authority if there is none, takes the next step of replacing it if one is
 // due, and updates the ConfigMap.
 func (a *Authorities) Maintain(ctx context.Context) error {
 	key := client.ObjectKey{Namespace: a.namespace, Name: AuthoritySecret}
@@ -145,7 +144,7 @@ func (a *Authorities) Maintain(ctx context.Context) error {
 	if err := a.announce(ctx, st.Bundle()); err != nil {
 		return err
 	}
-	if st.Next != nil && st.Announced.IsZero() { // from now on all can see it
+	if st.Next != nil && st.Announced.IsZero() { // all agents can see it from here on
 		st.Announced = a.now()
 		if err := save(); err != nil {
 			return fmt.Errorf("the Secret %s: %w", key, err)
@@ -154,7 +153,7 @@ func (a *Authorities) Maintain(ctx context.Context) error {
 	return nil
 }
 
-// announce has the ConfigMap say what is to be trusted.
+// announce writes the trusted authorities into the ConfigMap.
 func (a *Authorities) announce(ctx context.Context, bundle []byte) error {
 	key := client.ObjectKey{Namespace: a.namespace, Name: AuthoritiesMap}
 	var m corev1.ConfigMap
@@ -174,7 +173,7 @@ func (a *Authorities) announce(ctx context.Context, bundle []byte) error {
 	return nil
 }
 
-// Start implements manager.Runnable: it keeps them until ctx ends.
+// Start implements manager.Runnable: it maintains the authorities until ctx ends.
 func (a *Authorities) Start(ctx context.Context) error {
 	var failed logonce.Last
 	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
@@ -189,10 +188,11 @@ func (a *Authorities) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: it does not matter who leads.
+// NeedLeaderElection implements manager.LeaderElectionRunnable: agents that do not lead run it,
+// too.
 func (a *Authorities) NeedLeaderElection() bool { return false }
 
-// Signing is the authority that signs now; all agents trust it already.
+// Signing returns the signing authority, which all agents trust already.
 func (a *Authorities) Signing(ctx context.Context) (*identity.Authority, error) {
 	var s corev1.Secret
 	if err := a.read.Get(ctx, client.ObjectKey{Namespace: a.namespace, Name: AuthoritySecret}, &s); err != nil {

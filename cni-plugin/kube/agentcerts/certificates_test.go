@@ -19,15 +19,15 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/internal/testutil"
 )
 
-// TestAuthorities: of agents that start together all have one authority; it is replaced in steps,
-// each told before the next, and what is told has no key.
+// TestAuthorities: agents that start together share one authority. It is replaced in steps, each
+// announced before the next. The announcement contains no key.
 func TestAuthorities(t *testing.T) {
 	ctx := t.Context()
 	w := testutil.World(t)
 	now := time.Now()
 	a := &Authorities{read: w, write: w, namespace: "ns", now: func() time.Time { return now }, log: testutil.Quiet}
 	testutil.Must(t, a.Maintain(ctx))
-	// it saw none before the other made it
+	// late saw no Secret before the other agent made it
 	late := &Authorities{read: &lateReader{Reader: w, missing: 1}, write: w, namespace: "ns", now: a.now,
 		log: testutil.Quiet}
 	if err := late.Maintain(ctx); !apierrors.IsAlreadyExists(err) {
@@ -50,7 +50,7 @@ func TestAuthorities(t *testing.T) {
 	if told() != string(first.Data[corev1.TLSCertKey]) {
 		t.Error("it is not told")
 	}
-	// The operator asks for another.
+	// The operator requests a new authority.
 	first.Annotations = map[string]string{ReplaceAnnotation: "please"}
 	testutil.Must(t, w.Update(ctx, &first))
 	testutil.Must(t, a.Maintain(ctx))
@@ -81,12 +81,12 @@ func TestAuthorities(t *testing.T) {
 	if told() != string(s.Data[nextCert]) || len(secret().Data[previous]) != 0 {
 		t.Error("the last one is trusted yet")
 	}
-	// Nothing is signed by one that nobody was told about.
+	// An authority that was not announced signs nothing.
 	testutil.Must(t, a.announce(ctx, first.Data[corev1.TLSCertKey]))
 	if _, err := a.Signing(ctx); err == nil || !strings.Contains(err.Error(), "does not have the authority that signs") {
 		t.Error(err)
 	}
-	// A Secret that somebody has spoiled is an error, and not replaced.
+	// A damaged Secret is an error, and is not replaced.
 	s = secret()
 	s.Data[corev1.TLSPrivateKeyKey] = []byte("x")
 	testutil.Must(t, w.Update(ctx, &s))
@@ -100,7 +100,7 @@ const (
 	leaderName = "system:serviceaccount:ns:netcraq-agent-control-plane"
 )
 
-// csr is a request as the API server keeps it: who asks stands in it.
+// csr is a request as the API server stores it, with its author.
 func csr(t *testing.T, name, user, tokensNode string, role identity.Role,
 	forNode string) *certificates.CertificateSigningRequest {
 	t.Helper()
@@ -115,7 +115,7 @@ func csr(t *testing.T, name, user, tokensNode string, role identity.Role,
 	return c
 }
 
-// TestSigner: agents get what is theirs, and nobody anything else.
+// TestSigner: agents get certificates for their own node and roles. All other requests are refused.
 func TestSigner(t *testing.T) {
 	change := func(c *certificates.CertificateSigningRequest,
 		f func(*certificates.CertificateSigningRequest)) *certificates.CertificateSigningRequest {
@@ -165,7 +165,7 @@ func TestSigner(t *testing.T) {
 		testutil.Must(t, a.Maintain(t.Context()))
 		s := &Signer{client: w, authorities: a, namespace: "ns", log: testutil.Quiet}
 		r := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c.request)}
-		for range 2 { // and the second time nothing more
+		for range 2 { // the second time changes nothing
 			if _, err := s.Reconcile(t.Context(), r); err != nil {
 				t.Fatalf("%s: %v", c.what, err)
 			}
@@ -187,7 +187,7 @@ func TestSigner(t *testing.T) {
 			t.Errorf("%s: %+v", c.what, got.Status)
 		}
 	}
-	// What is another signer's is left alone.
+	// A request to another signer is left alone.
 	other := csr(t, "a", workerName, "n1", identity.Switch, "n1")
 	other.Spec.SignerName = "kubernetes.io/kubelet-serving"
 	w := testutil.World(t, other)
@@ -202,7 +202,7 @@ func TestSigner(t *testing.T) {
 	}
 }
 
-// asAgent writes as an API server does: who asks, and on which node, it adds.
+// asAgent writes as an API server does: it adds the request's author and that author's node.
 type asAgent struct {
 	client.Client
 	user, node string
@@ -215,8 +215,8 @@ func (a asAgent) Create(ctx context.Context, o client.Object, opts ...client.Cre
 	return a.Client.Create(ctx, o, opts...)
 }
 
-// TestKeeper: an agent waits for the control plane, says for what, asks once, and has a certificate
-// as soon as somebody signs; its key is nowhere but with it.
+// TestKeeper: an agent waits for the control plane and reports the reason, makes one request, and
+// has a certificate as soon as an agent signs it. Its key never leaves its memory.
 func TestKeeper(t *testing.T) {
 	ctx := t.Context()
 	w := testutil.World(t)
@@ -267,7 +267,7 @@ func TestKeeper(t *testing.T) {
 			t.Error("its key went away with the request")
 		}
 	}
-	// Another authority signs: it asks again.
+	// Another authority signs: the keeper makes a new request.
 	var secret corev1.Secret
 	testutil.Must(t, w.Get(ctx, client.ObjectKey{Namespace: "ns", Name: AuthoritySecret}, &secret))
 	testutil.Must(t, w.Delete(ctx, &secret))
@@ -275,7 +275,7 @@ func TestKeeper(t *testing.T) {
 	says("waits for an agent")
 	sign()
 	says("")
-	// One that is on another node than it says is refused, and says why; it asks again later.
+	// A request for another node is refused with a reason. The keeper makes a new one later.
 	liar := &Keeper{identity: identity.New("n2"), roles: k.roles, node: "n2", read: w, write: k.write,
 		namespace: "ns", log: testutil.Quiet, asked: map[identity.Role]*asked{}}
 	if err := liar.Refresh(ctx); err == nil {
@@ -291,7 +291,7 @@ func TestKeeper(t *testing.T) {
 	}
 }
 
-// refusing is a reader that may not read one Secret.
+// refusing is a reader that may not read a certain Secret.
 type refusing struct {
 	client.Reader
 	forbid *bool
@@ -304,8 +304,8 @@ func (r refusing) Get(ctx context.Context, k client.ObjectKey, o client.Object, 
 	return r.Reader.Get(ctx, k, o, opts...)
 }
 
-// TestLegacySecret: the authority of the version before is believed while its Secret is there and
-// may be read, and not after.
+// TestLegacySecret: agents trust the previous version's authority only while its Secret exists and
+// they may read it.
 func TestLegacySecret(t *testing.T) {
 	ctx := t.Context()
 	old, err := identity.NewAuthority(time.Now())

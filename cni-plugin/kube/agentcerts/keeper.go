@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// waitForCertificate is the time between two looks while it waits for one.
+	// waitForCertificate is the interval between checks while the keeper waits for a certificate.
 	waitForCertificate = time.Second
-	// requestLife is the time after which an unanswered request is made again.
+	// requestLife is the time after which the keeper replaces an unanswered request.
 	requestLife = time.Hour
 )
 
@@ -31,7 +31,7 @@ type Keeper struct {
 	identity  *identity.Identity
 	roles     []identity.Role
 	node      string
-	read      client.Reader // past the cache
+	read      client.Reader // bypasses the cache
 	write     client.Writer
 	namespace string
 	log       *slog.Logger
@@ -47,14 +47,14 @@ type asked struct {
 	when time.Time
 }
 
-// NewKeeper makes the keeper of a node's identity, for all roles that its agent has.
+// NewKeeper makes the keeper of a node's identity, for all of its agent's roles.
 func NewKeeper(id *identity.Identity, node, namespace string, roles []identity.Role, read client.Reader,
 	write client.Writer, log *slog.Logger) *Keeper {
 	return &Keeper{identity: id, roles: roles, node: node, read: read, write: write, namespace: namespace, log: log,
 		asked: map[identity.Role]*asked{}}
 }
 
-// Run keeps it until ctx ends.
+// Run maintains the identity until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	var failed logonce.Last
 	for {
@@ -74,7 +74,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// Refresh does what is due now. An error: something is missing, or not ready yet.
+// Refresh does what is due. An error means that something is missing or not ready yet.
 func (k *Keeper) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -102,8 +102,7 @@ func (k *Keeper) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// believe has the authority of the version before be believed as long as its Secret is there and
-// may be read.
+// believe trusts the previous version's authority as long as its Secret exists and may be read.
 func (k *Keeper) believe(ctx context.Context) error {
 	var s corev1.Secret
 	err := k.read.Get(ctx, client.ObjectKey{Namespace: k.namespace, Name: LegacySecret}, &s)
@@ -131,7 +130,7 @@ func (k *Keeper) believe(ctx context.Context) error {
 	return nil
 }
 
-// obtain asks for a certificate, or looks whether it has been answered.
+// obtain requests a certificate, or checks whether an earlier request was answered.
 func (k *Keeper) obtain(ctx context.Context, role identity.Role) error {
 	a := k.asked[role]
 	if a == nil || time.Since(a.when) > requestLife {
@@ -158,7 +157,7 @@ func (k *Keeper) obtain(ctx context.Context, role identity.Role) error {
 	}
 	for _, condition := range c.Status.Conditions {
 		if condition.Type == certificates.CertificateDenied || condition.Type == certificates.CertificateFailed {
-			if time.Since(a.when) > lookForCertificates { // then it is asked for again
+			if time.Since(a.when) > lookForCertificates { // then the keeper makes a new request
 				delete(k.asked, role)
 			}
 			return fmt.Errorf("the request %s was refused: %s", a.name, condition.Message)
@@ -175,7 +174,7 @@ func (k *Keeper) obtain(ctx context.Context, role identity.Role) error {
 	return nil
 }
 
-// Metrics say when certificates end.
+// Metrics are the expiry times of the certificates.
 func (k *Keeper) Metrics() []prometheus.Collector {
 	var out []prometheus.Collector
 	for _, role := range k.roles {

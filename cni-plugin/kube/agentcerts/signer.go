@@ -28,12 +28,12 @@ const (
 	LeaderAccount = "netcraq-agent-control-plane"
 )
 
-// nodeNameExtra is where a request says on which node the pod is that its token is bound to
-// (Kubernetes 1.32; as a feature gate that is on, 1.30).
+// nodeNameExtra is the field of a request with the node of the pod that the requester's token is
+// bound to (Kubernetes 1.32; in 1.30 as a feature gate that is on by default).
 const nodeNameExtra = "authentication.kubernetes.io/node-name"
 
-// Signer answers the agents' requests for certificates. One of these is in each agent that may
-// lead, and all of them answer: the first answer counts.
+// Signer answers the agents' requests for certificates. Each agent that may lead has one, and all
+// of them answer: the first answer counts.
 type Signer struct {
 	client      client.Client
 	authorities *Authorities
@@ -41,12 +41,13 @@ type Signer struct {
 	log         *slog.Logger
 }
 
-// NewSigner makes a signer of requests by the agents of a namespace.
+// NewSigner makes a signer for the requests of a namespace's agents.
 func NewSigner(c client.Client, a *Authorities, namespace string, log *slog.Logger) *Signer {
 	return &Signer{client: c, authorities: a, namespace: namespace, log: log}
 }
 
-// SetupSigner makes a manager keep the authority of a namespace's agents, and sign their requests.
+// SetupSigner makes a manager maintain the authority of a namespace's agents, and sign their
+// requests.
 func SetupSigner(mgr manager.Manager, namespace string, log *slog.Logger) error {
 	a := NewAuthorities(mgr.GetAPIReader(), mgr.GetClient(), namespace, log)
 	s := NewSigner(mgr.GetClient(), a, namespace, log)
@@ -86,13 +87,13 @@ func (s *Signer) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.
 	}
 	err := s.answer(ctx, role, &c)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return reconcile.Result{}, nil // another agent has answered, or somebody has taken it back
+		return reconcile.Result{}, nil // another agent has answered, or the request was withdrawn
 	}
 	return reconcile.Result{}, err
 }
 
-// answer signs a request, or denies it and says why. Requests that somebody else has approved are
-// checked all the same, because this key signs.
+// answer signs a request, or denies it with a reason. It also checks requests that someone else has
+// approved, because this key signs them.
 func (s *Signer) answer(ctx context.Context, role identity.Role, c *certificates.CertificateSigningRequest) error {
 	node, err := asker(role, s.namespace, &c.Spec)
 	if err == nil {
@@ -111,7 +112,7 @@ func (s *Signer) answer(ctx context.Context, role identity.Role, c *certificates
 	}
 	if err := errors.Join(err, wrong); err != nil {
 		s.log.Warn("a request for a certificate is refused", "request", c.Name, "signer", c.Spec.SignerName, "user", c.Spec.Username, "err", err)
-		if approved { // and so it can no longer be denied
+		if approved { // an approved request can no longer be denied
 			condition(certificates.CertificateFailed, "NotForWhoAsks", err.Error())
 			return s.client.Status().Update(ctx, c)
 		}
@@ -140,8 +141,8 @@ func (s *Signer) answer(ctx context.Context, role identity.Role, c *certificates
 	return nil
 }
 
-// asker is the node of the agent that asks for a certificate of a role, as the API server says it:
-// nothing of what the asker can write is believed.
+// asker is the node of the agent that requests a certificate for a role, according to the API
+// server. It ignores all fields that the requester can write.
 func asker(role identity.Role, namespace string, spec *certificates.CertificateSigningRequestSpec) (node string,
 	err error) {
 	prefix := "system:serviceaccount:" + namespace + ":"
@@ -160,7 +161,7 @@ func asker(role identity.Role, namespace string, spec *certificates.CertificateS
 	return nodes[0], nil
 }
 
-// usages says what is wrong with the usages that are asked for.
+// usages returns an error if the requested key usages are wrong.
 func usages(role identity.Role, asked []certificates.KeyUsage) error {
 	want := UsagesOf(role)
 	if len(asked) == len(want) {

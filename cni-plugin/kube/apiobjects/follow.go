@@ -8,8 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Follow calls set for each object of a kind, with its present state and whether it exists, until
-// ctx ends. synced says whether it has been called for all objects that existed at the beginning.
+// Follow calls set for each object of a kind, with its current state and whether it exists, until
+// ctx ends. synced reports whether set has been called for all objects that existed at the
+// beginning.
 func Follow(ctx context.Context, in cache.Cache, kind client.Object, set func(o any, there bool)) (
 	synced func() bool, err error) {
 	informer, err := in.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
@@ -29,7 +30,7 @@ func Follow(ctx context.Context, in cache.Cache, kind client.Object, set func(o 
 	switch {
 	case err != nil:
 		return nil, err
-	case told == nil: // a test's informers
+	case told == nil: // the informers of a test
 		return informer.HasSynced, nil
 	}
 	return told.HasSynced, nil

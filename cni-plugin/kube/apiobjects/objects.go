@@ -5,11 +5,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Key is that of an object that is in no namespace.
+// Key is the key of an object without a namespace.
 func Key(name string) client.ObjectKey { return client.ObjectKey{Name: name} }
 
-// IgnoreGone: an object that was deleted or changed meanwhile is looked at again, because that is a
-// change.
+// IgnoreGone ignores errors of an object that was deleted or changed meanwhile, because that change
+// triggers another reconciliation.
 func IgnoreGone(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

@@ -1,7 +1,6 @@
-// Package apiobjects is how the agent's packages use the objects of the API server: which kinds of
-// objects there are (scheme.go), how a process follows all objects of a kind without a reconciler
-// (follow.go), and how reconcilers are made to look at their objects again (waker.go). It does not
-// interpret the objects.
+// Package apiobjects is how the agent's packages use the objects of the API server: the kinds of
+// objects (scheme.go), following all objects of a kind without a reconciler (follow.go), and waking
+// reconcilers (waker.go). It does not interpret the objects.
 package apiobjects
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 )
 
-// Scheme has the kinds of objects that are read and written here.
+// Scheme has the kinds of objects that the agent reads and writes.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	if err := errors.Join(apps.AddToScheme(s), authorization.AddToScheme(s), corev1.AddToScheme(s),

@@ -14,15 +14,15 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 )
 
-// Everything is the one request of reconcilers that look at all objects each time, since all that
-// they make depends on several.
+// Everything maps all events to one request, for reconcilers that handle all objects together
+// because their output depends on several.
 var Everything = handler.EnqueueRequestsFromMapFunc(
 	func(ctx context.Context, _ client.Object) []reconcile.Request { return One(ctx) })
 
-// One is that request.
+// One returns that request.
 func One(context.Context) []reconcile.Request { return []reconcile.Request{{}} }
 
-// Named are the requests for objects without a namespace.
+// Named are requests for objects without a namespace.
 func Named(names []string) (out []reconcile.Request) {
 	for _, n := range names {
 		out = append(out, reconcile.Request{NamespacedName: Key(n)})
@@ -30,31 +30,31 @@ func Named(names []string) (out []reconcile.Request) {
 	return out
 }
 
-// Waker makes a reconciler look at its objects again for reasons that the API server does not know
-// about.
+// Waker makes a reconciler check its objects for reasons that the API server does not know.
 type Waker struct {
 	signals chan event.GenericEvent
-	anew    *atomic.Bool // what failed is not to wait for its next try
+	anew    *atomic.Bool // failed objects shall not wait for their next retry
 }
 
-// NewWaker makes one that nobody has woken.
+// NewWaker makes a Waker.
 func NewWaker() Waker { return Waker{make(chan event.GenericEvent, 1), new(atomic.Bool)} }
 
-// Wake makes it look at its objects, except for those that failed and wait for their next try.
+// Wake makes the reconciler check its objects, except for those that failed and wait for their next
+// retry.
 func (w Waker) Wake() {
 	select {
 	case w.signals <- event.GenericEvent{Object: &v1alpha1.NetcraqChain{}}:
-	default: // it is about to
+	default: // a wake-up is pending already
 	}
 }
 
-// Retry makes it look also at those that failed.
+// Retry makes the reconciler check also the objects that failed.
 func (w Waker) Retry() {
 	w.anew.Store(true)
 	w.Wake()
 }
 
-// Source feeds the reconciler's queue: keys returns the objects.
+// Source feeds the reconciler's queue. keys returns the objects to check.
 func (w Waker) Source(keys func(context.Context) []reconcile.Request) source.Source {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	enqueue := func(ctx context.Context, _ event.GenericEvent, q queue) {

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// TestWaker: what the leader hears of has a reconciler look at its objects, except for what failed
-// and waits for its next try; when a switch has connected that is tried, too.
+// TestWaker: Wake makes a reconciler check its objects, except for those that failed and wait for
+// their next retry. Retry includes these.
 func TestWaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute))
@@ -44,7 +44,7 @@ func TestWaker(t *testing.T) {
 		}
 		expect("at first", "")
 		w.Wake()
-		w.Wake() // another look is as good as two
+		w.Wake() // one more check is as good as two
 		expect("woken", "bad good")
 		for n, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 			q.AddRateLimited(keys[1])

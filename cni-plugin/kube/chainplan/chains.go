@@ -1,10 +1,10 @@
-// Package chainplan decides about chains, and does nothing: it uses no clock, network or API
-// server. Package reconcilers asks it what to do and what to write.
+// Package chainplan makes decisions about chains. It is pure: it uses no clock, network or API
+// server. Package reconcilers calls it, and carries the decisions out.
 //
 //   - Accept, Form and Next: which chains there are, their first members, and the next step of a
-//     chain that runs (chains.go)
-//   - Status: what the chain's resource says (status.go)
-//   - WantedRules and RuleChanges: which of etcd's keys may be in a chain (key_rules.go)
+//     running chain (chains.go)
+//   - Status: the status of the chain's resource (status.go)
+//   - WantedRules and RuleChanges: which etcd keys may be in a chain (key_rules.go)
 package chainplan
 
 import (
@@ -20,19 +20,19 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
 )
 
-// Desired chain state and the next reconcile step. Pure.
+// Chain acceptance, formation and the next reconcile step. Pure functions.
 
 const (
-	// formWait is how long a new chain waits for as many nodes as it asks for, before it is formed
-	// with those that are there.
+	// formWait is the time that a new chain waits for its requested number of nodes. After that it
+	// forms with the existing ones.
 	formWait = 30 * time.Second
-	// leastMembers is how many members a chain is formed with at least: what one switch alone has
-	// acknowledged dies with it.
+	// leastMembers is the minimum number of members for forming a chain, because writes that only
+	// one switch has acknowledged are lost with it.
 	leastMembers = 2
 )
 
-// Accept says which chains can be had together: the older of two wins. refused has the reasons of
-// the others, by name.
+// Accept decides which chains can coexist. Of two that conflict the older one wins. refused has the
+// reasons for the others, by name.
 func Accept(chains []v1alpha1.NetcraqChain) (accepted []*v1alpha1.NetcraqChain, refused map[string]string) {
 	refused = map[string]string{}
 	all := make([]*v1alpha1.NetcraqChain, len(chains))
@@ -64,14 +64,14 @@ func Accept(chains []v1alpha1.NetcraqChain) (accepted []*v1alpha1.NetcraqChain, 
 	return accepted, refused
 }
 
-// mayBeMember says whether a node may be a member of a chain.
+// mayBeMember reports whether a node may be a member of a chain.
 func mayBeMember(s *v1alpha1.NetcraqChainSpec, n nodeview.Node) bool {
 	return n.There && n.Connected() && !slices.Contains(s.ExcludedNodes, n.Name) &&
 		labels.SelectorFromSet(s.NodeSelector).Matches(labels.Set(n.Labels))
 }
 
 // candidates are the nodes that could become members, the best first: those in the fewest chains,
-// then by number. A node that takes no more pods takes no more chains.
+// then by number. An unschedulable node takes no more chains.
 func candidates(s *v1alpha1.NetcraqChainSpec, nodes []nodeview.Node, members []string, load map[string]int) []string {
 	var good []nodeview.Node
 	for _, n := range nodes {
@@ -89,7 +89,8 @@ func candidates(s *v1alpha1.NetcraqChainSpec, nodes []nodeview.Node, members []s
 	return out
 }
 
-// Form chooses the first members of a chain that has waited for so long; nil: not yet, and why.
+// Form chooses the first members of a chain that has waited for some time. If it returns none, why
+// says what the chain waits for.
 func Form(s *v1alpha1.NetcraqChainSpec, nodes []nodeview.Node, load map[string]int, waited time.Duration) (
 	members []string, why string) {
 	c := candidates(s, nodes, nil, load)
@@ -106,13 +107,13 @@ func Form(s *v1alpha1.NetcraqChainSpec, nodes []nodeview.Node, load map[string]i
 
 // Step is an action for a running chain. At most one of its fields is set.
 type Step struct {
-	BringIn string   // a switch to be brought in
-	Members []string // the members that it should have from now on, fewer than now
-	Lease   *int     // milliseconds
+	BringIn string   // a switch to add to the chain
+	Members []string // the new members, fewer than the current ones
+	Lease   *int     // the new read lease in milliseconds
 }
 
-// Next is the next step of a chain; nil: there is none, or it must wait. steady says whether a
-// switch has been ready for long enough.
+// Next is the next step of a running chain; nil means none, or that the chain must wait. steady
+// reports whether a switch has been ready for long enough.
 func Next(s *v1alpha1.NetcraqChainSpec, now *admin.Chain, nodes []nodeview.Node, load map[string]int,
 	steady func(node string) bool) *Step {
 	if !now.Ready || now.Frozen {
@@ -124,7 +125,7 @@ func Next(s *v1alpha1.NetcraqChainSpec, now *admin.Chain, nodes []nodeview.Node,
 	var members, wanted []string
 	for _, m := range now.Members {
 		if m.Role == "SHADOW" {
-			return nil // one is being brought in
+			return nil // a switch is joining
 		}
 		members = append(members, m.Switch)
 		if i := slices.IndexFunc(nodes, func(n nodeview.Node) bool {
@@ -133,7 +134,7 @@ func Next(s *v1alpha1.NetcraqChainSpec, now *admin.Chain, nodes []nodeview.Node,
 			wanted = append(wanted, m.Switch)
 		}
 	}
-	// A member that must go is replaced first, if there is another switch.
+	// A member that must leave is replaced first, if there is another switch.
 	if len(wanted) < int(s.Length) {
 		for _, c := range candidates(s, nodes, members, load) {
 			if steady(c) {
@@ -143,7 +144,7 @@ func Next(s *v1alpha1.NetcraqChainSpec, now *admin.Chain, nodes []nodeview.Node,
 	}
 	switch {
 	case len(wanted) > int(s.Length):
-		// the last ones have the least to say: reads are answered by all, writes begin at the head
+		// remove from the end: all members answer reads, and writes begin at the head
 		return &Step{Members: wanted[:s.Length]}
 	case len(wanted) < len(members) && len(wanted) > 0:
 		return &Step{Members: wanted}
@@ -162,7 +163,7 @@ func (s *Step) String() string {
 	return fmt.Sprintf("a lease of %d ms", *s.Lease)
 }
 
-// Undeleted are the chains that are not being deleted.
+// Undeleted returns the chains that are not being deleted.
 func Undeleted(chains []v1alpha1.NetcraqChain) []v1alpha1.NetcraqChain {
 	return slices.DeleteFunc(slices.Clone(chains), func(c v1alpha1.NetcraqChain) bool {
 		return c.DeletionTimestamp != nil

@@ -11,14 +11,14 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// everyKey is an exclusion of all keys that an API server has; pins and narrower rules are
-// exceptions from it.
+// everyKey is an exclusion of all keys of an API server. Pins and narrower rules are exceptions to
+// it.
 const everyKey = "/"
 
-// NeverPlaced are the keys of objects that Kubernetes writes to bring an agent back: a placed key
-// cannot be written while the network does not answer and has no controller, and then nobody ever
-// could. An agent that is replaced is deleted, counted, created again and bound to its node, and
-// requests a certificate; controllers and the leader of the agents hold Leases for that.
+// NeverPlaced are the keys of objects that Kubernetes writes to bring an agent back. A placed key
+// cannot be written while the network does not answer and has no controller, so placing them could
+// cause a deadlock. A replaced agent is deleted, counted, created again and bound to its node, and
+// requests a certificate. Controllers and the agents' leader hold Leases for that.
 func NeverPlaced(namespace string) []string {
 	out := []string{"/registry/leases/*", "/registry/netcraq.io/*", "/registry/certificatesigningrequests/*"}
 	for _, kind := range []string{"pods", "daemonsets", "controllerrevisions", "configmaps", "secrets", "serviceaccounts"} {
@@ -27,7 +27,7 @@ func NeverPlaced(namespace string) []string {
 	return out
 }
 
-// WantedRules are the choices of some chains' specs, and what is always excluded.
+// WantedRules are the rules from the chains' specs, plus the fixed exclusions in always.
 func WantedRules(chains []*v1alpha1.NetcraqChain, always []string) map[policy.Subject]policy.Choice {
 	out := map[policy.Subject]policy.Choice{}
 	hot := false
@@ -48,19 +48,19 @@ func WantedRules(chains []*v1alpha1.NetcraqChain, always []string) map[policy.Su
 	for _, c := range chains {
 		exclusions = append(exclusions, c.Spec.Placement.Exclusions...)
 	}
-	for _, k := range exclusions { // an exclusion is the safer choice of two
+	for _, k := range exclusions { // if two specs conflict, an exclusion is the safer choice
 		out[subject(k)] = policy.Exclude
 	}
 	return out
 }
 
-// subject reads KEY or PREFIX*.
+// subject parses KEY or PREFIX*.
 func subject(text string) policy.Subject {
 	name, prefix := strings.CutSuffix(text, "*")
 	return policy.Subject{Name: name, Prefix: prefix}
 }
 
-// RuleChanges turn the existing rules into the wanted ones.
+// RuleChanges are the changes that turn the existing rules into the wanted ones.
 func RuleChanges(have []admin.PlacementRule, want map[policy.Subject]policy.Choice) []admin.PlacementRule {
 	left := maps.Clone(want)
 	var out []admin.PlacementRule

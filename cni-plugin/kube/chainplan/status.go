@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/api/v1alpha1"
 )
 
-// Status is a chain's status.
+// Status computes a chain's status.
 func Status(
 	c *v1alpha1.NetcraqChain, was v1alpha1.NetcraqChainStatus, is *admin.Chain, p *Plan,
 ) v1alpha1.NetcraqChainStatus {
@@ -69,11 +69,11 @@ func Status(
 
 // Plan is the network reconciler's decision about a chain.
 type Plan struct {
-	Generation int64 // of the resource that it has seen; 0: there is none
+	Generation int64 // the generation of the resource that the plan is for; 0: there is none
 	Spec       v1alpha1.NetcraqChainSpec
-	Wanted     bool // otherwise it must go, if it exists
+	Wanted     bool // the chain shall exist; otherwise it is removed
 	Formed     bool // it has members
 	Refused    string
-	Waiting    string // for what, before it is formed
-	Trouble    error  // with the network
+	Waiting    string // what an unformed chain waits for
+	Trouble    error  // an error of the network
 }

@@ -1,6 +1,6 @@
-// Package fastpath says which pods may send to the chains themselves. Reconciler asks the API
-// server about the service accounts of pods that ask for it (fastpath.go), and looks whether
-// network policies let them (policy.go).
+// Package fastpath decides which pods may send to the chains directly. Reconciler checks with the
+// API server the rights of service accounts whose pods request it (fastpath.go), and whether
+// network policies permit it (policy.go).
 package fastpath
 
 import (
@@ -26,11 +26,11 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/netplan"
 )
 
-// A pod's port is closed: what it sends to the chains is dropped at its switch. The fast path opens
-// it for the keys of the pod's namespace. It takes two: the pod asks for it by an annotation, and
-// its service account has the right to it. An admission policy (deploy/fast-path.yaml) refuses pods
-// that ask without the right; since a policy may be missing, and rights are taken back while pods
-// run, the leader asks for itself, again and again.
+// A pod's port is closed by default: its switch drops what it sends to the chains. The fast path
+// opens the port for the keys of the pod's namespace. It has two conditions: the pod requests it by
+// an annotation, and its service account has the right. An admission policy (deploy/fast-path.yaml)
+// refuses pods that request it without the right. The policy may be missing, and rights may be
+// revoked while pods run, so the leader checks the right itself, repeatedly.
 
 // Annotation is the annotation by which a pod requests the fast path, with the value "true".
 const Annotation = "netcraq.io/fast-path"
@@ -43,31 +43,31 @@ const (
 )
 
 const (
-	// reviewEvery is how long an answer about a right counts, and so how long a right that was
-	// taken back can be used yet.
+	// reviewEvery is the time for which an answer about a right is valid, and so the time for which
+	// a revoked right still works.
 	reviewEvery = 10 * time.Second
-	// reviewWait bounds a question.
+	// reviewWait bounds one review.
 	reviewWait = 3 * time.Second
 )
 
 // account is a service account.
 type account struct{ namespace, name string }
 
-// Reconciler knows which pods may use the chains: it asks the API server about the service accounts
-// of those that ask for it.
+// Reconciler knows which pods may use the chains. It reviews the rights of service accounts whose
+// pods request the fast path.
 type Reconciler struct {
 	client  client.Client // reads pods from the cache, and creates SubjectAccessReviews
 	log     *slog.Logger
 	leading func() bool
-	changed func() // is called when an account has got or lost the right
+	changed func() // called when an account has gained or lost the right
 
 	mu      sync.Mutex
-	allowed map[account]bool   // what the API server has said
-	told    map[types.UID]bool // pods about which the log says that they may not
+	allowed map[account]bool   // the API server's last answers
+	told    map[types.UID]bool // pods whose refusal was logged
 }
 
-// New makes one that knows of no account yet. leading says whether this agent leads; changed is
-// called when an account has got or lost the right.
+// New makes a Reconciler without any reviews. leading reports whether this agent leads; changed is
+// called when an account has gained or lost the right.
 func New(c client.Client, log *slog.Logger, leading func() bool, changed func()) *Reconciler {
 	return &Reconciler{client: c, log: log, leading: leading, changed: changed,
 		allowed: map[account]bool{}, told: map[types.UID]bool{}}
@@ -110,7 +110,7 @@ func (f *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: reviewEvery}, nil
 }
 
-// asking are the pods that ask for the fast path and run on a node, for a service account.
+// asking are the pods that request the fast path and run on a node under a service account.
 func (f *Reconciler) asking(ctx context.Context) (out []*corev1.Pod, err error) {
 	var all corev1.PodList
 	if err := f.client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
@@ -127,7 +127,7 @@ func (f *Reconciler) asking(ctx context.Context) (out []*corev1.Pod, err error) 
 
 func ofPod(p *corev1.Pod) account { return account{p.Namespace, p.Spec.ServiceAccountName} }
 
-// AccountOf is the account that a pod's coming, change or going is about.
+// AccountOf is the account of a pod that was created, changed or deleted.
 func AccountOf(_ context.Context, o client.Object) []reconcile.Request {
 	p, ok := o.(*corev1.Pod)
 	if !ok {
@@ -137,7 +137,7 @@ func AccountOf(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: a}}
 }
 
-// Accounts are those of all pods that ask.
+// Accounts are the accounts of all pods that request the fast path.
 func (f *Reconciler) Accounts(ctx context.Context) (out []reconcile.Request) {
 	asking, _ := f.asking(ctx) // the cache returns no errors
 	for _, p := range asking {
@@ -146,8 +146,8 @@ func (f *Reconciler) Accounts(ctx context.Context) (out []reconcile.Request) {
 	return out
 }
 
-// Open gives the namespaces of the pods whose ports are to be open now, by the pods' UIDs and
-// nodes. chains are the addresses that they send to.
+// Open returns the pods whose ports must be open, by UID and node, with their namespaces. chains
+// are the addresses that they send to.
 func (f *Reconciler) Open(ctx context.Context, chains []netip.AddrPort) (map[netplan.PodOn]string, error) {
 	asking, err := f.asking(ctx)
 	if err != nil {
@@ -183,8 +183,7 @@ func (f *Reconciler) Open(ctx context.Context, chains []netip.AddrPort) (map[net
 	return out, nil
 }
 
-// Changed leaves out pods that have nothing to do with the fast path, and changes that do
-// not.
+// Changed ignores pods and changes that have nothing to do with the fast path.
 var Changed = predicate.Funcs{
 	CreateFunc:  func(e event.CreateEvent) bool { return e.Object.GetAnnotations()[Annotation] != "" },
 	DeleteFunc:  func(e event.DeleteEvent) bool { return e.Object.GetAnnotations()[Annotation] != "" },
@@ -203,7 +202,7 @@ func Trim(p *corev1.Pod) *corev1.Pod {
 	out.Namespace, out.Name, out.UID, out.ResourceVersion = p.Namespace, p.Name, p.UID, p.ResourceVersion
 	if v, ok := p.Annotations[Annotation]; ok {
 		out.Annotations = map[string]string{Annotation: v}
-		out.Labels = p.Labels // labels by which policies select it
+		out.Labels = p.Labels // policies select pods by labels
 	}
 	out.Spec.NodeName, out.Spec.ServiceAccountName = p.Spec.NodeName, p.Spec.ServiceAccountName
 	out.Status.Phase = p.Status.Phase

@@ -55,8 +55,8 @@ func newReviews(t *testing.T, objects ...client.Object) *reviews {
 	return r
 }
 
-// TestFastPaths: a pod has the fast path when it asks for it, its service account has the right
-// now, and the API server has it on the node whose agent speaks of it.
+// TestFastPaths: a pod has the fast path if it requests it, its service account currently has the
+// right, and the pod is on the node whose agent reports it.
 func TestFastPaths(t *testing.T) {
 	good := testutil.Pod("team", "good", "1", "fast", "n1", "true")
 	policy := &networking.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "deny"},
@@ -70,7 +70,7 @@ func TestFastPaths(t *testing.T) {
 	var log bytes.Buffer
 	leads, changes := false, 0
 	f := New(w, slog.New(slog.NewTextHandler(&log, nil)), func() bool { return leads }, func() { changes++ })
-	// review has all accounts' rights reviewed, those of pods that have gone, too.
+	// review reviews all accounts' rights, also those of deleted pods.
 	var last error
 	review := func() {
 		last = nil
@@ -158,12 +158,12 @@ func TestFastPaths(t *testing.T) {
 		}
 	}
 	look("pods go", "", false)
-	if len(f.allowed) != 1 { // other:fast
+	if len(f.allowed) != 1 { // only other:fast is left
 		t.Errorf("kept: %v", slices.Collect(maps.Keys(f.allowed)))
 	}
 }
 
-// TestFastPathNews: only what has to do with the fast path has the leader look.
+// TestFastPathNews: only changes that concern the fast path wake the leader.
 func TestFastPathNews(t *testing.T) {
 	none, asks := testutil.Pod("a", "b", "1", "c", "n1", ""), testutil.Pod("a", "b", "1", "c", "n1", "true")
 	unbound := testutil.Pod("a", "b", "1", "c", "", "true")

@@ -10,12 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// What a pod with the fast path sends to the chains its switch takes before the kernel's netfilter,
-// where implementations of NetworkPolicy look, sees it. So the leader looks at the policies, too: a
-// pod that they do not let send to the chains has a port that is closed.
+// The switch takes the packets of a pod with the fast path before the kernel's netfilter sees them,
+// where NetworkPolicy is enforced. So the leader evaluates the policies, too: if they do not let a
+// pod send to the chains, its port stays closed.
 
-// mayReach says whether the policies of a pod's namespace let it send UDP to all of these
-// addresses, which are not pods'. What a policy says about pods and namespaces allows none of them.
+// mayReach reports whether the policies of a pod's namespace let it send UDP to all of these
+// addresses, which do not belong to pods. So rules for pods and namespaces never match them.
 func mayReach(pod *corev1.Pod, policies []networking.NetworkPolicy, to []netip.AddrPort) bool {
 	var egress []networking.NetworkPolicyEgressRule
 	isolated := false
@@ -32,7 +32,8 @@ func mayReach(pod *corev1.Pod, policies []networking.NetworkPolicy, to []netip.A
 	})
 }
 
-// aboutEgress: a policy without types is about egress if it has rules for it.
+// aboutEgress reports whether a policy is about egress. A policy without types is if it has egress
+// rules.
 func aboutEgress(p *networking.NetworkPolicy) bool {
 	if len(p.Spec.PolicyTypes) == 0 {
 		return len(p.Spec.Egress) > 0
@@ -40,8 +41,9 @@ func aboutEgress(p *networking.NetworkPolicy) bool {
 	return slices.Contains(p.Spec.PolicyTypes, networking.PolicyTypeEgress)
 }
 
-// selects takes a selector that cannot be read, which the API server lets nobody write, for one of
-// all pods: a policy that is not understood must not open anything.
+// selects reports whether a selector selects a pod. An unreadable selector, which the API server
+// accepts from no one, selects all pods, because a policy that is not understood must not open
+// anything.
 func selects(s *metav1.LabelSelector, pod *corev1.Pod) bool {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	return err != nil || selector.Matches(labels.Set(pod.Labels))
@@ -54,11 +56,11 @@ func toAddress(peers []networking.NetworkPolicyPeer, a netip.Addr) bool {
 	})
 }
 
-// toPort takes ports' names for those of pods, and so for none of a chain's.
+// toPort ignores named ports: they are ports of pods, never a chain's.
 func toPort(ports []networking.NetworkPolicyPort, udp uint16) bool {
 	return len(ports) == 0 || slices.ContainsFunc(ports, func(p networking.NetworkPolicyPort) bool {
 		switch {
-		case p.Protocol == nil || *p.Protocol != corev1.ProtocolUDP: // without one it is TCP
+		case p.Protocol == nil || *p.Protocol != corev1.ProtocolUDP: // the default is TCP
 			return false
 		case p.Port == nil:
 			return true

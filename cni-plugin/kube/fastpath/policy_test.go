@@ -11,12 +11,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestMayReach: what policies say about the chains' addresses, as an operator writes them.
+// TestMayReach applies policies, as an operator writes them, to the chains' addresses.
 func TestMayReach(t *testing.T) {
 	const selected = "podSelector: {matchLabels: {app: a}}\n"
 	for _, c := range []struct {
 		name     string
-		policies []string // specs, of the pod's namespace
+		policies []string // specs of policies in the pod's namespace
 		may      bool
 	}{
 		{"no policy", nil, true},
@@ -50,7 +50,7 @@ func TestMayReach(t *testing.T) {
 			}
 			policies = append(policies, p)
 		}
-		// of another namespace, where everything is denied
+		// a policy of another namespace that denies everything
 		policies = append(policies, networking.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "other"},
 			Spec: networking.NetworkPolicySpec{PolicyTypes: []networking.PolicyType{networking.PolicyTypeEgress}}})
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Labels: map[string]string{"app": "a"}}}

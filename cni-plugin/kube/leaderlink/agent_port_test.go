@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/adminserver"
 )
 
-// TestAgentPort: an agent's port is for controllers. With what was stolen on another node nobody is
-// told about its pods, and the leader's admin API is not to be reached.
+// TestAgentPort: only controllers may use an agent's port. With certificates stolen from another
+// node an attacker can neither list the node's pods nor reach the leader's admin API.
 func TestAgentPort(t *testing.T) {
 	ca := testutil.NewAuthority(t)
 	victim := ca.Identity(t, "n1", identity.Switch)
@@ -30,7 +30,7 @@ func TestAgentPort(t *testing.T) {
 	mux.Handle("GET "+PodsPath, ServePods(&agent.Agent{}))
 	mux.Handle(adminrights.Path, adminrights.ByAgents(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, _ := adminserver.CallerFrom(r.Context())
-		_, _ = io.WriteString(w, c.String()+map[bool]string{true: ", who only looks"}[c.ReadOnly]) // the test reads it
+		_, _ = io.WriteString(w, c.String()+map[bool]string{true: ", who only looks"}[c.ReadOnly]) // the test reads the answer
 	})))
 	s := &http.Server{Handler: mux, ErrorLog: slog.NewLogLogger(testutil.Quiet.Handler(), slog.LevelDebug)}
 	go func() { _ = s.Serve(l) }() // it ends with the test
@@ -53,14 +53,14 @@ func TestAgentPort(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		b := make([]byte, 200)
-		n, _ := resp.Body.Read(b) // what there is at once: the list of pods does not end
+		n, _ := resp.Body.Read(b) // reads what is there at once: the list of pods does not end
 		return resp.Status[:3] + " " + string(b[:n]), nil
 	}
 	for _, path := range []string{PodsPath, adminrights.Path + "v1/chains"} {
 		if got, err := ask(leader.Client(), "GET", path); err != nil || !strings.HasPrefix(got, "200") {
 			t.Errorf("the leader, %s: %q, %v", path, got, err)
 		}
-		if got, err := ask(stolen, "GET", path); err == nil { // why not, the connection's end may have swallowed
+		if got, err := ask(stolen, "GET", path); err == nil { // the reason may be lost with the connection
 			t.Errorf("with what was stolen on another node, %s: %q, %v", path, got, err)
 		}
 		if got, err := ask(&tls.Config{InsecureSkipVerify: true}, "GET", path); err == nil {

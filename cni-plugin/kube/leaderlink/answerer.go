@@ -25,14 +25,14 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/durable/door"
 )
 
-// Answerer is a leader's side: it has a connection to each node's agent, and answers.
+// Answerer is the leader's side: it connects to each node's agent, and answers its requests.
 type Answerer struct {
 	tls   *tls.Config
 	serve http.Handler // the controller's admin API
-	door  *door.Door   // to durable keys; nil: there are none
+	door  *door.Door   // the way to durable keys; nil: there are none
 	log   *slog.Logger
 
-	// quota is how many keys a namespace may have, whatever a node says.
+	// quota is the maximum number of keys of a namespace, whatever a node requests.
 	quota func(namespace string) int
 
 	mu     sync.Mutex
@@ -40,17 +40,17 @@ type Answerer struct {
 	shares map[string]*adminrights.Share // by the node's name
 }
 
-// NewAnswerer makes one that answers nobody yet. quota is how many keys a namespace may have; d may
-// be nil.
+// NewAnswerer makes an Answerer without nodes. quota is the maximum number of keys of a namespace;
+// d may be nil.
 func NewAnswerer(conf *tls.Config, quota func(namespace string) int, serve http.Handler, d *door.Door,
 	log *slog.Logger) *Answerer {
 	return &Answerer{tls: conf, serve: serve, door: d, log: log, quota: quota, tasks: map[string]*task{},
 		shares: map[string]*adminrights.Share{}}
 }
 
-// Follow answers exactly these nodes from now on, until ctx ends.
+// Follow makes the Answerer serve exactly these nodes, until ctx ends.
 //
-// hostOf is a node's address as a host of the network; without one it is not answered.
+// hostOf is a node's address as a host of the network; a node without one is not served.
 func (a *Answerer) Follow(ctx context.Context, nodes []nodeview.Node, hostOf func(nodeview.Node) (netip.Addr, error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,7 +64,7 @@ func (a *Answerer) Follow(ctx context.Context, nodes []nodeview.Node, hostOf fun
 			continue
 		}
 		host, err := hostOf(n)
-		if err != nil { // the network leaves the node's own host out, which says why
+		if err != nil { // the network omits the node's own host, and reports why
 			continue
 		}
 		key := n.Name + " " + n.Status.Agent + " " + host.String()
@@ -99,7 +99,7 @@ func (a *Answerer) one(ctx context.Context, name, address string, host netip.Add
 	}
 }
 
-// answer connects to an agent and answers until the connection ends.
+// answer connects to an agent and answers its requests until the connection ends.
 func (a *Answerer) answer(ctx context.Context, name, address string, host netip.Addr, share *adminrights.Share) error {
 	conf := a.tls.Clone()
 	conf.ServerName = name
@@ -125,7 +125,7 @@ func (a *Answerer) answer(ctx context.Context, name, address string, host netip.
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		return fmt.Errorf("the agent says %.100s", resp.Status)
 	}
-	answer.N = math.MaxInt64 // the server bounds what comes from here on
+	answer.N = math.MaxInt64 // the server limits further input
 	_ = nc.SetDeadline(time.Time{})
 	server := &http.Server{Handler: serveDurable(a.door, name, adminrights.ByNode(name, host, share, a.quota, a.serve)),
 		Protocols:         onlyHTTP2(),
@@ -139,7 +139,7 @@ func (a *Answerer) answer(ctx context.Context, name, address string, host netip.
 	return errLinkEnded
 }
 
-// readAhead is a connection of which some bytes were read already.
+// readAhead is a connection of which some bytes are already in a buffer.
 type readAhead struct {
 	net.Conn
 	r *bufio.Reader

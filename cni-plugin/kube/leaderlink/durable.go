@@ -13,19 +13,19 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/durable/door"
 )
 
-// Requests for durable keys use the same connection as those for the controller, in one of its
-// streams:
+// Requests for durable keys use the same connection as those for the controller, in a stream of
+// their own:
 //
 //	agent: gRPC ── POST /v1/durable-keys ──▶ leader: door ──gRPC──▶ etcd-monitor
 
 const (
 	durablePath = "/v1/durable-keys"
-	// durableAtOnce is how many of these one node has at a time: one that begins while the last one
-	// has not ended.
+	// durableAtOnce is the maximum number of such streams of one node: a new one may begin while
+	// the last one has not ended.
 	durableAtOnce = 2
 )
 
-// DialDurable is an agent's connection to the leader's door.
+// DialDurable connects an agent to the leader's door.
 func (l *Link) DialDurable(ctx context.Context, _ string) (net.Conn, error) {
 	l.mu.Lock()
 	link := l.now
@@ -40,7 +40,7 @@ func (l *Link) DialDurable(ctx context.Context, _ string) (net.Conn, error) {
 		end()
 		return nil, err
 	}
-	dialing := context.AfterFunc(ctx, end) // ctx bounds the beginning alone
+	dialing := context.AfterFunc(ctx, end) // ctx bounds only the dialing
 	answer, err := link.RoundTrip(r)
 	if err == nil && !dialing() {
 		answer.Body.Close()
@@ -74,7 +74,7 @@ func (l *Link) DialDurable(ctx context.Context, _ string) (net.Conn, error) {
 	return here, nil
 }
 
-// serveDurable serves a node's agent through a door; nil: there is none.
+// serveDurable serves a node's agent through a door; if d is nil it only calls next.
 func serveDurable(d *door.Door, node string, next http.Handler) http.Handler {
 	if d == nil {
 		return next
@@ -113,7 +113,7 @@ func serveDurable(d *door.Door, node string, next http.Handler) http.Handler {
 				}
 			}
 		})
-		go func() { // ends with the request's body, which ends with this
+		go func() { // ends with the request's body, which ends when this handler returns
 			defer there.Close()
 			_, _ = io.Copy(there, r.Body)
 		}()

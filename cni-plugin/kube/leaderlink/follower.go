@@ -22,22 +22,22 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/nodeclaims"
 )
 
-// The leader must know which pod is at which port of which switch. It asks the nodes' agents, and
-// not the API server: an interface's port and Ethernet address stand in no Pod, and to write them
-// into other objects would cost the cluster's etcd two writes for each pod. Each agent has one
-// connection to the leader open (TLS, both ways), and sends the list of its pods there when it
+// The leader must know which pod is at which port of which switch. It asks the nodes' agents, not
+// the API server: a Pod has no fields for an interface's port and Ethernet address, and writing
+// them into other objects would cost the cluster's etcd two writes for each pod. The leader keeps
+// one connection to each agent open (mutual TLS). The agent sends the list of its pods when it
 // changes, and every podsBeat, so that both ends notice when the other has gone.
 
 // PodsPath is the path at which an agent serves its pods.
 const PodsPath = "/v1/pods"
 
 const (
-	// podsPause is the least time between two lists: a hundred pods that start together are a few
-	// lists.
+	// podsPause is the minimum time between two lists, so that a hundred pods that start together
+	// cause only a few lists.
 	podsPause    = 50 * time.Millisecond
 	podsBeat     = 10 * time.Second
 	podsPatience = 3 * podsBeat
-	// podsHeader bounds the header of the answer, in bytes.
+	// podsHeader limits the header of the answer, in bytes.
 	podsHeader = 16 << 10
 )
 
@@ -49,18 +49,18 @@ type PodFollower struct {
 
 	mu    sync.Mutex
 	pods  map[string]netplan.PodList // by the node's name
-	there map[string]bool            // nodes whose agents are connected to
+	there map[string]bool            // nodes with a connection to their agents
 	tasks map[string]*task           // by the node's name and address
 }
 
-// NewPodFollower makes one that follows nobody yet. changed is called when a list has changed.
+// NewPodFollower makes a PodFollower without nodes. changed is called when a list has changed.
 func NewPodFollower(conf *tls.Config, log *slog.Logger, changed func()) *PodFollower {
 	return &PodFollower{tls: conf, log: log, changed: changed, pods: map[string]netplan.PodList{},
 		there: map[string]bool{}, tasks: map[string]*task{}}
 }
 
-// Follow follows exactly these agents (addresses by nodes' names) from now on, until ctx ends. Of a
-// node that cannot be reached the last list holds.
+// Follow makes the PodFollower follow exactly these agents (addresses by nodes' names), until ctx
+// ends. For an unreachable node the last list stays valid.
 func (f *PodFollower) Follow(ctx context.Context, agents map[string]string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,14 +78,15 @@ func (f *PodFollower) Follow(ctx context.Context, agents map[string]string) {
 	maps.DeleteFunc(f.pods, func(name string, _ netplan.PodList) bool { return agents[name] == "" })
 }
 
-// Alive says whether a node's agent is connected to.
+// Alive reports whether there is a connection to a node's agent.
 func (f *PodFollower) Alive(node string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.there[node]
 }
 
-// All are the known pods, by their nodes' names, and what was left out of the nodes' lists.
+// All returns the known pods, by their nodes' names, and the entries that were left out of the
+// nodes' lists.
 func (f *PodFollower) All() (pods map[string][]netplan.Pod, wrong nodeclaims.Faults) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,7 +109,7 @@ func (f *PodFollower) one(ctx context.Context, node, address string) {
 	conf.ServerName = node
 	transport := &http.Transport{TLSClientConfig: conf, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).
 		DialContext, ResponseHeaderTimeout: podsPatience, MaxResponseHeaderBytes: podsHeader,
-		// Compressed, a few bytes would be many.
+		// Compression would let a few bytes expand to many.
 		DisableCompression: true}
 	defer transport.CloseIdleConnections()
 	var failed logonce.Last
@@ -131,7 +132,7 @@ func (f *PodFollower) one(ctx context.Context, node, address string) {
 	}
 }
 
-// read reads lists until there are none any more.
+// read reads lists until the connection ends.
 func (f *PodFollower) read(ctx context.Context, c *http.Client, url, node string, heard func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -175,7 +176,7 @@ func (f *PodFollower) read(ctx context.Context, c *http.Client, url, node string
 		if changed {
 			f.changed()
 		}
-		// An agent that sends lists faster waits, and does not keep the leader busy.
+		// An agent that sends lists faster waits, so that it does not keep the leader busy.
 		select {
 		case <-ctx.Done():
 		case <-time.After(podsPause):

@@ -1,12 +1,12 @@
 // Package leaderlink connects the leading agent with the agents of all nodes. The leader makes two
-// connections to each agent, with TLS in which both ends present certificates:
+// connections to each agent, with mutual TLS:
 //
 //	leader                                                agent
 //	PodFollower ── GET /v1/pods ─────────────────────────▶ ServePods: the node's list of pods
 //	Answerer ───── GET /v1/controller, then reversed ────▶ Link: the agent asks the controller
 //
-// On the second one an agent sends requests to the admin API (package adminrights has its rights),
-// and has streams of their own for durable keys (durable.go).
+// On the second one an agent sends requests to the admin API (package adminrights decides which),
+// and opens separate streams for durable keys (durable.go).
 package leaderlink
 
 import (
@@ -19,11 +19,10 @@ import (
 	"time"
 )
 
-// The node API asks the controller where keys are, and creates them there. An agent that may not
-// lead does not know the leader and has no certificate for it. So the connection is made the other
-// way round: the leader connects to each agent, as it does for its pods. On that connection (mutual
-// TLS) the agent sends requests and the leader answers those that a node's rights allow
-// (adminrights.ByNode):
+// The node API requests the places of keys from the controller, and creates keys there. An agent
+// that may not lead does not know the leader and has no certificate for it. So the leader connects
+// to each agent, as it does for the list of pods. On that connection (mutual TLS) the agent sends
+// requests, and the leader answers those that a node may make (adminrights.ByNode):
 //
 //	leader ── TLS, "Upgrade: netcraq-controller" ──▶ agent
 //	       ◀────────── HTTP/2: GET /v1/keys/... ────
@@ -34,30 +33,30 @@ const (
 	protocol = "netcraq-controller"
 )
 
-// Beat and Wait are how both ends of the connection find out that the other one has gone.
+// Beat and Wait are the timeouts by which each end detects that the other one has gone.
 const (
 	Beat = 5 * time.Second // of silence, after which the other end is probed
-	Wait = 5 * time.Second // for that answer, and for a connection
-	// atOnce bounds how many requests of one node are under way at the leader.
+	Wait = 5 * time.Second // for the answer to a probe, and for making a connection
+	// atOnce limits the concurrent requests of one node at the leader.
 	atOnce = 64
-	// othersAtOnce bounds those of them that are not renewals (PUT). The rest of the connection's
-	// streams is left for renewals, which would come too late behind requests that the leader holds
-	// up (package adminrights).
+	// othersAtOnce limits those of them that are not renewals (PUT). The remaining streams are
+	// reserved for renewals, which would be late if they queued after requests that the leader
+	// delays (package adminrights).
 	othersAtOnce = 48
-	// headerLimit bounds the header of an agent's answer, and of each of its requests, in bytes.
+	// headerLimit limits the header of an agent's answer, and of each of its requests, in bytes.
 	headerLimit = 16 << 10
 )
 
-// Link is an agent's way to the controller: an http.RoundTripper over the connection that
-// a leader has made last.
+// Link is an agent's connection to the controller: an http.RoundTripper over the connection that a
+// leader has made last.
 type Link struct {
 	mu      sync.Mutex
 	now     *http.ClientConn
-	changed chan struct{} // closed when there is another
-	others  chan struct{} // has room for othersAtOnce requests
+	changed chan struct{} // closed when there is a new connection
+	others  chan struct{} // has capacity for othersAtOnce requests
 }
 
-// New makes one that no leader has connected to yet.
+// New makes a Link without a connection.
 func New() *Link {
 	return &Link{changed: make(chan struct{}), others: make(chan struct{}, othersAtOnce)}
 }
@@ -95,7 +94,7 @@ func (l *Link) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	if rw.Reader.Buffered() > 0 { // nothing comes before the answer
+	if rw.Reader.Buffered() > 0 { // an agent sends nothing before the answer
 		nc.Close()
 		return
 	}
@@ -110,7 +109,7 @@ func (l *Link) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		DialContext: func(context.Context, string, string) (net.Conn, error) {
 			return nc, nil
 		}}
-	// It does not end with this request, whose connection it has taken.
+	// The connection outlives this request, from which it was hijacked.
 	c, err := t.NewClientConn(context.WithoutCancel(r.Context()), "http", "controller:80")
 	if err != nil {
 		nc.Close()
@@ -122,12 +121,12 @@ func (l *Link) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	close(l.changed)
 	l.changed = make(chan struct{})
 	l.mu.Unlock()
-	if old != nil { // of a former leader
+	if old != nil { // a previous leader's
 		old.Close()
 	}
 }
 
-// onlyHTTP2 is what is spoken within a connection that TLS has made.
+// onlyHTTP2 enables only unencrypted HTTP/2, because TLS is already in place.
 func onlyHTTP2() *http.Protocols {
 	p := new(http.Protocols)
 	p.SetUnencryptedHTTP2(true)

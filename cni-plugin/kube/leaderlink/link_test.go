@@ -24,8 +24,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestControllerLink has an agent ask by the connection that a leader has made, over two terms of
-// it, and the nodes' rights.
+// TestControllerLink makes an agent send requests over a leader's connection, in two terms of a
+// leader, and checks the nodes' rights.
 func TestControllerLink(t *testing.T) {
 	ca := testutil.NewAuthority(t)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", ca.Identity(t, "n1", identity.Switch).Server())
@@ -151,7 +151,7 @@ func TestControllerLink(t *testing.T) {
 	}
 }
 
-// TestControllerLinkStrangers: nobody answers but an agent that may lead.
+// TestControllerLinkStrangers: only an agent that may lead can answer.
 func TestControllerLinkStrangers(t *testing.T) {
 	ca := testutil.NewAuthority(t)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", ca.Identity(t, "n1", identity.Switch).Server())
@@ -180,8 +180,8 @@ func TestControllerLinkStrangers(t *testing.T) {
 	}
 }
 
-// TestControllerLinkLongAnswers: an agent whose answer does not end costs the leader the bytes that
-// an answer can have.
+// TestControllerLinkLongAnswers: an agent that sends an endless answer costs the leader only the
+// permitted number of bytes.
 func TestControllerLinkLongAnswers(t *testing.T) {
 	ca := testutil.NewAuthority(t)
 	for what, c := range map[string]struct{ begin, again string }{
@@ -221,7 +221,7 @@ func TestControllerLinkLongAnswers(t *testing.T) {
 			if err := a.answer(t.Context(), "n1", l.Addr().String(), host, adminrights.NewShare()); err == nil {
 				t.Error("the leader has made a link of it")
 			}
-			if n := <-written; n > 32<<20 { // what the kernel keeps is in it
+			if n := <-written; n > 32<<20 { // includes the kernel's buffers
 				t.Errorf("the leader has taken %d bytes", n)
 			}
 		})

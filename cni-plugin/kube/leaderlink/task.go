@@ -4,8 +4,8 @@ import (
 	"context"
 )
 
-// task is what a leader does for one node until the node has gone, or the term ends. In the next
-// term it is begun again.
+// task is the leader's work for one node, until the node has gone or the term ends. The next term
+// begins a new one.
 type task struct {
 	ctx  context.Context
 	stop context.CancelFunc
@@ -16,10 +16,10 @@ func newTask(ctx context.Context) *task {
 	return &task{ctx, stop}
 }
 
-// running says whether it continues; nil: it was not begun.
+// running reports whether the task continues. A nil task does not.
 func (t *task) running() bool { return t != nil && t.ctx.Err() == nil }
 
-// endOthers ends the tasks that are no longer wanted.
+// endOthers ends the tasks that are not wanted.
 func endOthers(tasks map[string]*task, wanted map[string]bool) {
 	for key, t := range tasks {
 		if !wanted[key] {

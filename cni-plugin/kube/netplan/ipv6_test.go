@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/nodeswitch"
 )
 
-// TestBuildIPv6: nodes without IPv4 are hosts of the network under addresses of their own, and pods
-// without it are none.
+// TestBuildIPv6: nodes without IPv4 are hosts of the network under separate addresses, and pods
+// without IPv4 are not hosts.
 func TestBuildIPv6(t *testing.T) {
 	nodes := testutil.Cluster(3)
 	for i := range nodes {
@@ -40,7 +40,7 @@ func TestBuildIPv6(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if wrong.Total() != 1 || wrong[0].Reason != nodeclaims.PodWithoutIPv4 { // the one that asks for what it cannot have
+	if wrong.Total() != 1 || wrong[0].Reason != nodeclaims.PodWithoutIPv4 { // a fast path without IPv4
 		t.Errorf("left out: %v", wrong)
 	}
 	var hosts []string

@@ -1,6 +1,6 @@
-// Package netplan writes the network down that the leader's controller is to control. It follows
-// from nodes, lists of pods and chains, and is made again each time that one of these has changed.
-// The package computes. It writes one thing, the compiled program's files (program.go).
+// Package netplan describes the network that the leader's controller controls. The description
+// follows from nodes, lists of pods and chains, and is made again when one of these changes. The
+// package computes; it writes only the compiled program's files (program.go).
 //
 //	nodes (nodeview, nodeclaims) ─┐
 //	pods of each node (Pod) ──────┼──▶ Build ──▶ topology.Spec, and what was left out
@@ -26,24 +26,24 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// The network that the leader tells the controller of: each node's switch, a link between each two,
-// pods and the nodes themselves as hosts.
+// The network that the leader gives the controller: each node's switch, a link between each two
+// switches, and pods and the nodes themselves as hosts.
 
 // Chain is a chain with members.
 type Chain struct {
 	Name    string
 	Spec    v1alpha1.NetcraqChainSpec
-	Members []string // head first: of the chain as it is, or those that are to form it
+	Members []string // head first; a running chain's current members, or a new chain's first ones
 }
 
-// ChainSpecs writes chains down.
+// ChainSpecs makes the topology's specifications of chains.
 func ChainSpecs(a nodeview.Addressing, chains []Chain) (out []topology.ChainSpec, err error) {
 	for _, c := range chains {
 		address, err := a.Service(c.Spec.ID)
 		if err != nil {
 			return nil, err
 		}
-		id, lease, byHand := int(c.Spec.ID), int(c.Spec.LeaseMillis), 0 // the operator chooses the members
+		id, lease, byHand := int(c.Spec.ID), int(c.Spec.LeaseMillis), 0 // no rejoining by the controller
 		out = append(out, topology.ChainSpec{ID: &id, Name: c.Name, Address: address.String(),
 			Members: c.Members, LeaseMillis: &lease, Slots: int(c.Spec.Slots),
 			Rejoin: &byHand, Length: int(c.Spec.Length)})
@@ -51,39 +51,39 @@ func ChainSpecs(a nodeview.Addressing, chains []Chain) (out []topology.ChainSpec
 	return out, nil
 }
 
-// nodeRealm are the keys of the node API.
+// nodeRealm is the realm of the node API's keys.
 const nodeRealm = "node"
 
-// hostsAtMost keeps the network below what the program's table of routes holds (4,096 entries).
+// hostsAtMost keeps the network below the capacity of the program's routing table (4,096 entries).
 const hostsAtMost = 3800
 
 // Cluster is the input of the network.
 type Cluster struct {
 	Program topology.ProgramSpec
-	Nodes   []nodeview.Node  // as settle and endpoints have left them
+	Nodes   []nodeview.Node  // checked by nodeclaims
 	Pods    map[string][]Pod // by node, as the agents list them
 	Open    map[PodOn]string // pods with the fast path, and their namespaces
-	PodRate int              // packets a second that a pod's port may send; 0: any number
+	PodRate int              // maximum rate of a pod's port, in packets a second; 0: no limit
 	Chained bool             // another plugin gives pods their addresses
 	Chains  []Chain
-	// hosts are the nodes that had the hosts' addresses in the last network.
+	// Hosts are the nodes that had the hosts' addresses in the last network.
 	Hosts map[netip.Addr]string
 }
 
-// candidateHost is a host that a node says is there.
+// candidateHost is a host that a node reports.
 type candidateHost struct {
 	topology.HostSpec
 	of        *nodeview.Node
 	ip        netip.Addr
 	mac       net.HardwareAddr
 	port      uint32
-	namespace string // whose keys it may use by the fast path; "": none
-	self      bool   // it is the node itself
+	namespace string // the namespace whose keys it may use by the fast path; "": none
+	self      bool   // the host is the node itself
 }
 
 // Build builds the network. Nodes (the agents, the gateways, and root's other processes in a node's
-// own network) may do everything. Pods may use only the keys of their namespace, if they are among
-// the open ones. Errors in a node's list are left out, and do not affect other nodes.
+// own network) have all rights. Pods may use only the keys of their namespace, if they are in
+// c.Open. Wrong entries of a node's list are left out, and do not affect other nodes.
 func Build(a nodeview.Addressing, c Cluster) (spec topology.Spec, wrong nodeclaims.Faults, err error) {
 	spec.Program, spec.HostRate = c.Program, c.PodRate
 	up, err := addSwitches(a, &spec, c)
@@ -93,8 +93,8 @@ func Build(a nodeview.Addressing, c Cluster) (spec topology.Spec, wrong nodeclai
 	if spec.Chains, err = ChainSpecs(a, c.Chains); err != nil {
 		return spec, nil, err
 	}
-	// The node API's keys are a realm of their own, to which no pod's principal has access: pods
-	// come by the socket, where their namespace is checked.
+	// The node API's keys are a separate realm, to which no pod's principal has access: pods use
+	// them through the socket, where the agent checks their namespace.
 	everywhere, unbounded := map[string]string{topology.DefaultRealm: "write", nodeRealm: "write"}, 0
 	spec.Realms = append(spec.Realms, topology.RealmSpec{Name: nodeRealm, Prefixes: []string{nodeapi.KeyPrefix}})
 	var all []candidateHost
@@ -128,9 +128,9 @@ func Build(a nodeview.Addressing, c Cluster) (spec topology.Spec, wrong nodeclai
 }
 
 // addSwitches adds the nodes' switches and the links between them, and returns their nodes by
-// number. A member of a chain has its switch there whatever its status says, because a chain with a
-// member that is not in the network would make the whole network invalid. The switch is then under
-// an address that leads nowhere, and the chain continues without it as without one that has failed.
+// number. It adds a chain member's switch whatever the node's status, because a member that is not
+// in the network would make the whole network invalid. Such a switch gets an address where nothing
+// listens, and the chain continues without it, as without a failed member.
 func addSwitches(a nodeview.Addressing, spec *topology.Spec, c Cluster) (up []*nodeview.Node, err error) {
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
@@ -165,11 +165,11 @@ func addSwitches(a nodeview.Addressing, spec *topology.Spec, c Cluster) (up []*n
 	return up, nil
 }
 
-// nowherePort is the port of a P4Runtime server that is not there (discard, RFC 863).
+// nowherePort is a port without a P4Runtime server (discard, RFC 863).
 const nowherePort = 9
 
-// hostsOf are the hosts in an agent's list of its pods: those entries that are valid by themselves
-// and by what is known about the node.
+// hostsOf returns the hosts in an agent's list of its pods: the entries that are valid in
+// themselves and for this node.
 func hostsOf(a nodeview.Addressing, n *nodeview.Node, c Cluster, up []*nodeview.Node,
 	wrong *nodeclaims.Faults) (hosts []candidateHost) {
 	ports, macs := map[uint32]bool{}, map[string]bool{}
@@ -181,7 +181,7 @@ func hostsOf(a nodeview.Addressing, n *nodeview.Node, c Cluster, up []*nodeview.
 		mac, err := net.ParseMAC(p.MAC)
 		switch {
 		case p.IP.Is6() && nodeview.Usable(p.IP):
-			if open { // otherwise it asks for nothing that takes IPv4
+			if open { // a pod without the fast path needs no IPv4
 				wrong.Add(n.Name, nodeclaims.PodWithoutIPv4, "pod %.64q asks for the fast path and has no IPv4 address", p.UID)
 			}
 		case !nodeview.Usable(p.IP) || a.Services.Contains(p.IP) || a.Switches.Contains(p.IP):
@@ -197,7 +197,7 @@ func hostsOf(a nodeview.Addressing, n *nodeview.Node, c Cluster, up []*nodeview.
 			ports[p.Port], macs[mac.String()] = true, true
 			h := candidateHost{HostSpec: topology.HostSpec{Name: "pod@" + p.IP.String(), Access: &map[string]string{}},
 				of: n, ip: p.IP, mac: mac, port: p.Port}
-			if open { // it may do everything in the realm of its name, and nothing else
+			if open { // it has all rights in its namespace's realm, and no others
 				h.namespace, h.Principal, h.Access = namespace, principalOf(namespace), nil
 			}
 			hosts = append(hosts, h)
@@ -206,9 +206,9 @@ func hostsOf(a nodeview.Addressing, n *nodeview.Node, c Cluster, up []*nodeview.
 	return hosts
 }
 
-// ofNodesPods says whether an address may be that of a pod of a node. An agent gives its pods
-// addresses of its node's prefixes. Another plugin need not, but gives none of another node's
-// prefixes.
+// ofNodesPods reports whether an address may belong to a pod of a node. An agent gives its pods
+// addresses from its node's prefixes. Another plugin may use other addresses, but none from another
+// node's prefixes.
 func ofNodesPods(n *nodeview.Node, ip netip.Addr, chained bool, up []*nodeview.Node) bool {
 	in := func(x *nodeview.Node) bool {
 		return slices.ContainsFunc(x.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(ip) })
@@ -219,9 +219,9 @@ func ofNodesPods(n *nodeview.Node, ip netip.Addr, chained bool, up []*nodeview.N
 	return !slices.ContainsFunc(up, func(x *nodeview.Node) bool { return x != n && in(x) })
 }
 
-// uniqueAddresses leaves one host of each address. Whoever had the address in the last network
-// keeps it while its node lists it, so that no node takes an address that is in use. Of others the
-// node itself comes before pods, and the host of the node with the older Node object comes first.
+// uniqueAddresses leaves one host for each address. The node whose host had the address in the last
+// network keeps it while it lists the host, so that no node takes an address in use. Otherwise a
+// node itself wins against pods, and then the host of the node with the older Node object.
 func uniqueAddresses(all []candidateHost, had map[netip.Addr]string, wrong *nodeclaims.Faults) (out []candidateHost) {
 	first := map[netip.Addr]int{}
 	before := func(x, y *candidateHost) bool {
@@ -248,9 +248,9 @@ func uniqueAddresses(all []candidateHost, had map[netip.Addr]string, wrong *node
 	return out
 }
 
-// fairShare leaves out hosts where there are more than the network takes. The nodes themselves are
-// in it in any case. Every node may have the same number of pods, and what one node does not use is
-// shared by the others. So a node with many pods displaces none of a node with few.
+// fairShare leaves out hosts if there are more than the network can hold. The nodes themselves
+// always stay. Every node may have the same number of pods, and the other nodes share what one does
+// not use. So a node with many pods displaces no pod of a node with few.
 func fairShare(all []candidateHost, most int, wrong *nodeclaims.Faults) (out []candidateHost) {
 	pods := map[*nodeview.Node]int{}
 	for _, h := range all {

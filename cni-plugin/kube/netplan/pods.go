@@ -17,15 +17,15 @@ type Pod struct {
 	Port uint32     `json:"port"`
 }
 
-// PodsOf is a node's attachments: their IPv4 addresses, and those of pods without IPv4, so that the
-// leader can report those among them that request the fast path.
+// PodsOf returns a node's attachments with their IPv4 addresses. It includes pods without IPv4, so
+// that the leader can report those that request the fast path.
 func PodsOf(records []agentapi.Record) []Pod {
 	out := []Pod{}
 	for _, r := range records {
 		if r.State != agentapi.Ready {
 			continue
 		}
-		var ip netip.Addr // a port leads to one host
+		var ip netip.Addr // only one, because a port leads to one host
 		for _, a := range r.Addresses {
 			if !ip.IsValid() || ip.Is6() && a.Prefix.Addr().Is4() {
 				ip = a.Prefix.Addr()
@@ -38,21 +38,21 @@ func PodsOf(records []agentapi.Record) []Pod {
 	return out
 }
 
-// PodList is an agent's list, with the entries that are possible.
+// PodList is an agent's list, reduced to its valid entries.
 type PodList struct {
 	Pods      []Pod
 	Malformed int // entries that are not pods
-	Surplus   int // entries after the first PodPorts, which a switch has no ports for
+	Surplus   int // entries after the first PodPorts, for which the switch has no ports
 }
 
 func (l PodList) Equal(o PodList) bool {
 	return l.Malformed == o.Malformed && l.Surplus == o.Surplus && slices.Equal(l.Pods, o.Pods)
 }
 
-// ListLimit bounds a list, in bytes.
+// ListLimit is the maximum size of a list in bytes.
 const ListLimit = 1 << 20
 
-// ReadPods reads one list. It keeps no more entries than a node can have pods.
+// ReadPods reads one list. It keeps at most as many entries as a node can have pods.
 func ReadPods(in *json.Decoder) (l PodList, err error) {
 	begin, err := in.Token()
 	if err != nil || begin == nil { // null is an empty list

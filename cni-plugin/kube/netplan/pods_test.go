@@ -11,8 +11,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// TestReadPods: of a list that is not a list of pods the leader keeps what can be pods, and no
-// more.
+// TestReadPods: of a malformed list the leader keeps only the valid entries.
 func TestReadPods(t *testing.T) {
 	one := `{"uid":"1","ip":"10.244.2.2","mac":"0a:00:00:00:00:01","port":64}`
 	for _, c := range []struct {
@@ -23,7 +22,7 @@ func TestReadPods(t *testing.T) {
 		{"[]", 0, 0, 0, false},
 		{"null", 0, 0, 0, false},
 		{"[" + one + "," + one + "]", 2, 0, 0, false},
-		{`[` + one + `,{"ip":"x"},{"port":-1},{"port":"64"},7,null,[[]],{"mac":{}}]`, 2, 6, 0, false}, // null is a pod without anything
+		{`[` + one + `,{"ip":"x"},{"port":-1},{"port":"64"},7,null,[[]],{"mac":{}}]`, 2, 6, 0, false}, // null is an empty pod
 		{"[" + strings.Repeat(one+",", 3999) + one + "]", PodPorts, 0, 4000 - PodPorts, false},
 		{"[" + strings.Repeat(`{"ip":"x"},`, 3999) + one + "]", 0, PodPorts, 4000 - PodPorts, false},
 		{"{}", 0, 0, 0, true},
@@ -51,7 +50,7 @@ func TestPodsOf(t *testing.T) {
 		{State: agentapi.Adding, Port: 65, Addresses: []agentapi.Address{a("10.244.0.3/24")}},
 		{State: agentapi.Ready, Port: 66, Addresses: []agentapi.Address{a("fd00::4/64")}},
 	})
-	// the last one only so that somebody can say that it is not a host
+	// the last one is listed only so that the leader can report that it is not a host
 	if fmt.Sprint(got) != "[{{team a 1} 10.244.0.2 02:00:00:00:00:01 64} {{  } fd00::4  66}]" {
 		t.Errorf("%v", got)
 	}

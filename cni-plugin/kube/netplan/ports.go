@@ -6,7 +6,7 @@ import (
 )
 
 // A switch's ports: the first ones lead to other nodes' switches, the last one to the node itself,
-// and those between to pods.
+// and the rest to pods.
 const (
 	FirstPodPort = v1alpha1.MaxNodes + 1
 	LastPodPort  = nodeswitch.HostPort - 1

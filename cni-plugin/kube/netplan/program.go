@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/p4src"
 )
 
-// WriteProgram puts the compiled program for a width of values into a folder, where the controller
+// WriteProgram writes the compiled program for a value width into a folder, where the controller
 // reads it.
 func WriteProgram(dir string, profile int) (topology.ProgramSpec, error) {
 	json, info, err := p4src.Write(filepath.Join(dir, "netcraq"), profile)

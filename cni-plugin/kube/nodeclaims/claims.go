@@ -10,19 +10,19 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
 )
 
-// Claims decides which node has which address and which prefix if the Nodes contradict each other.
-// Each process that follows the nodes has one.
+// Claims decides which node has an address or a prefix if several Nodes claim it. Each process that
+// follows the nodes has one Claims.
 //
 // A kubelet may change the addresses of its own Node at any time, so the claim itself proves
-// nothing. These decide, in this order:
+// nothing. These rules decide, in this order:
 //
-//   - Who has had it. A claim that this process has accepted stands for as long as the Node makes
-//     it. A worker that is taken over therefore takes no address that is in use.
-//   - The kind. podCIDRs outrank addresses, because nobody can change a Node's podCIDRs once they
-//     are set, and here the cluster sets them. Behind another network plugin (chained) the cluster
-//     may leave them unset, and then a kubelet could set them. There addresses outrank podCIDRs.
-//   - Age. The Node object that the API server has had for longer keeps it. No node can make its
-//     object older.
+//   - First acceptance. A claim that this process has accepted is valid as long as the Node makes
+//     it. So a compromised worker cannot take an address that is in use.
+//   - Kind. podCIDRs outrank addresses if the cluster sets them, because no one can change a Node's
+//     podCIDRs once they are set. With another network plugin (chained) the cluster may leave them
+//     unset, and then a kubelet could set them, so addresses outrank podCIDRs.
+//   - Age. The older Node object wins, according to the API server. No node can make its object
+//     older.
 type Claims struct {
 	nodeview.Addressing
 	chained bool
@@ -36,16 +36,16 @@ func New(a nodeview.Addressing, chained bool) *Claims {
 	return &Claims{Addressing: a, chained: chained}
 }
 
-// claim is an address or a prefix that a node says it has.
+// claim is an address or a prefix that a node claims.
 type claim struct {
 	node    string
-	address netip.Addr   // or
-	prefix  netip.Prefix // this
+	address netip.Addr   // either this
+	prefix  netip.Prefix // or this
 }
 
-// acceptedClaims are claims that stand.
+// acceptedClaims are the accepted claims.
 type acceptedClaims struct {
-	addresses map[netip.Addr]string // the nodes that have them
+	addresses map[netip.Addr]string // the nodes that have the addresses
 	prefixes  []claim
 }
 
@@ -57,8 +57,8 @@ func (a *acceptedClaims) add(x claim) {
 	}
 }
 
-// Settle takes out of nodes the addresses and prefixes that they cannot have. A node that loses its
-// first address loses the second one with it, since it is not the node that it says it is.
+// Settle removes from nodes the addresses and prefixes that they cannot have. A node that loses its
+// first address also loses the second one, because it is not the node that it claims to be.
 func (c *Claims) Settle(nodes []nodeview.Node) (wrong Faults) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +100,7 @@ func (c *Claims) Settle(nodes []nodeview.Node) (wrong Faults) {
 			refused[x.claim] = why
 			wrong.Add(x.node, map[bool]string{true: wrongAddress, false: wrongPrefix}[x.address.IsValid()], "%s", why)
 		} else {
-			wrong.Add(x.node, wrongPrefix, "%s", why) // it says a prefix twice: one of them stands
+			wrong.Add(x.node, wrongPrefix, "%s", why) // the node lists the prefix twice, and keeps it once
 		}
 	}
 	c.held = held
@@ -123,7 +123,7 @@ func (c *Claims) Settle(nodes []nodeview.Node) (wrong Faults) {
 	return wrong
 }
 
-// conflict says why a claim cannot stand alongside those that were accepted; "": it can.
+// conflict says why a claim conflicts with the accepted ones; "": it does not.
 func (c *Claims) conflict(x claim, accepted *acceptedClaims) string {
 	reserved := func(a netip.Prefix) bool { return c.Services.Overlaps(a) || c.Switches.Overlaps(a) }
 	switch {

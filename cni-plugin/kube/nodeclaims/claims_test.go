@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// TestClaims: who keeps an address or a prefix that two Nodes have.
+// TestClaims checks which node keeps an address or a prefix that two Nodes claim.
 func TestClaims(t *testing.T) {
 	nodes := func(change func(n []nodeview.Node)) []nodeview.Node {
 		n := testutil.ThreeNodes()
@@ -29,9 +29,9 @@ func TestClaims(t *testing.T) {
 	for _, c := range []struct {
 		what    string
 		chained bool
-		seen    bool // the nodes as they were
+		seen    bool // Settle has seen the unchanged nodes before
 		change  func(n []nodeview.Node)
-		want    string // what nodes lose
+		want    string // the addresses and prefixes that nodes lose
 	}{
 		{"all is well", false, false, nil, ""},
 		{"the younger loses", false, false, func(n []nodeview.Node) { n[2].Address = n[0].Address }, "n3: no address"},
@@ -66,7 +66,7 @@ func TestClaims(t *testing.T) {
 			if c.seen {
 				x.Settle(nodes(nil))
 			}
-			for range 2 { // the second look is as the first
+			for range 2 { // a second call gives the same result
 				got := nodes(c.change)
 				wrong := x.Settle(got)
 				var lost []string

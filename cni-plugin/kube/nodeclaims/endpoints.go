@@ -9,15 +9,15 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
 )
 
-// Endpoints corrects impossible addresses in the nodes' statuses: the P4Runtime server and the
-// agent of a node are at the node's own addresses. TLS keeps the leader from taking one node for
-// another. The check keeps two switches from having one address, and the leader from connecting to
-// any address that a node names. Instead of a wrong address the leader uses the node's own, with
-// the ports of the leader's agent, because the agents of a cluster have the same ports. A node
-// without an address gets none.
+// Endpoints corrects wrong addresses in the nodes' statuses: a node's P4Runtime server and agent
+// must be at the node's own addresses. TLS already prevents the leader from mistaking one node for
+// another. This check prevents two switches from having one address, and the leader from connecting
+// to any address that a node names. It replaces a wrong address by the node's own, with the ports
+// of the leader's agent, because all agents of a cluster use the same ports. A node without an
+// address gets none.
 //
-// Of a node whose Node is gone nothing but the status is left. It counts if no other node has the
-// address.
+// If a node's Node object is gone, only its status is left. Endpoints accepts it if no other node
+// has the address.
 func Endpoints(nodes []nodeview.Node, p4runtimePort, agentPort int) (wrong Faults) {
 	taken := map[string]bool{}
 	owned := map[netip.Addr]bool{}

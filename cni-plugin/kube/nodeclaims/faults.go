@@ -1,5 +1,5 @@
-// Package nodeclaims decides which of the nodes' statements about themselves are trusted. It
-// computes and logs, and talks to nobody.
+// Package nodeclaims decides which of the nodes' statements about themselves to trust. It computes
+// and logs, and uses no network.
 //
 //	[]nodeview.Node ──▶ Claims.Settle ──▶ Endpoints ──▶ nodes without what is wrong
 //	                          │              │
@@ -13,12 +13,12 @@ import (
 	"strings"
 )
 
-// A node describes itself: its kubelet writes the addresses of its Node, its agent writes the
-// status of its NetcraqNode and lists its pods. A worker that was taken over can put anything
-// there. The leader therefore checks each statement against the node that makes it. It leaves a
-// wrong one out, and builds the network of everybody else as if the statement were not there.
+// A node describes itself: its kubelet writes the addresses of its Node, and its agent writes the
+// status of its NetcraqNode and lists its pods. A compromised worker can put anything there. So the
+// leader checks each statement against the node that makes it. It leaves out a wrong statement, and
+// builds the rest of the network as if the statement did not exist.
 
-// Why a statement is left out: the values of the label "reason".
+// Reasons for leaving out a statement: the values of the label "reason".
 const (
 	wrongAddress     = "internal-ip"      // an InternalIP that the node cannot have
 	wrongPrefix      = "pod-cidr"         // a podCIDR that the node cannot have
@@ -30,28 +30,28 @@ const (
 	PodIPElsewhere   = "pod-ip-elsewhere" // an address that is not one of the node's own pods
 	PodIPTaken       = "pod-ip-taken"     // an address that another host has
 	WrongPodPort     = "pod-port"         // a port that is not for pods, or another pod's
-	WrongPodMAC      = "pod-mac"          // no MAC address, or another host's
-	PodWithoutIPv4   = "pod-without-ipv4" // a pod that asks for the fast path, which needs IPv4
+	WrongPodMAC      = "pod-mac"          // not a MAC address, or another host's
+	PodWithoutIPv4   = "pod-without-ipv4" // a pod that requests the fast path, which needs IPv4
 	TooManyPods      = "too-many-pods"    // more entries than a switch has ports for pods
-	TooManyInNetwork = "network-full"     // more hosts than the switches' tables take
+	TooManyInNetwork = "network-full"     // more hosts than the switches' tables hold
 )
 
-// Fault is one or more statements of a node that are left out for one reason.
+// Fault is one or more statements of a node that are left out for the same reason.
 type Fault struct {
 	Node, Reason string
-	example      string // one of them, for people
+	example      string // one of the statements, for log lines
 	count        int
 }
 
-// Faults are the statements that are left out, at most one fault for each node and reason.
+// Faults are the left-out statements, at most one Fault for each node and reason.
 type Faults []Fault
 
-// Add notes a statement.
+// Add adds a statement.
 func (f *Faults) Add(node, reason, format string, args ...any) {
 	f.AddMany(node, reason, 1, format, args...)
 }
 
-// AddMany notes several statements.
+// AddMany adds several statements.
 func (f *Faults) AddMany(node, reason string, count int, format string, args ...any) {
 	i := slices.IndexFunc(*f, func(x Fault) bool { return x.Node == node && x.Reason == reason })
 	if i >= 0 {
@@ -61,7 +61,7 @@ func (f *Faults) AddMany(node, reason string, count int, format string, args ...
 	*f = append(*f, Fault{node, reason, fmt.Sprintf(format, args...), count})
 }
 
-// Total is how many statements are left out.
+// Total is the number of left-out statements.
 func (f Faults) Total() (n int) {
 	for _, x := range f {
 		n += x.count

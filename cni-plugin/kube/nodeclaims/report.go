@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// reportInterval is the least time between two log lines about one node, which may change what it
-// says as often as it likes.
+// reportInterval is the minimum time between two log lines about one node, which may change its
+// statements as often as it likes.
 const reportInterval = 5 * time.Second
 
 // Report logs and counts faults when they change. It is not safe for concurrent use.
@@ -34,12 +34,12 @@ func NewCounter() *prometheus.CounterVec {
 			"A statement counts once, and again each time that it comes back."}, []string{"node", "reason"})
 }
 
-// NewReport makes one that has counted nothing yet.
+// NewReport makes a Report that has counted nothing.
 func NewReport(log *slog.Logger, counter *prometheus.CounterVec) Report {
 	return Report{log: log, counter: counter}
 }
 
-// Update records the present faults.
+// Update logs and counts the current faults.
 func (r *Report) Update(all Faults, now time.Time) {
 	counted := map[Fault]bool{}
 	byNode := map[string]Faults{}

@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Addressing says who has which address in the data plane.
+// Addressing computes the data plane's addresses.
 type Addressing struct {
 	Services, Switches netip.Prefix
 }
@@ -25,8 +25,8 @@ func (a Addressing) OfSwitch(number int32) (netip.Addr, error) {
 	return nth(a.Switches, uint32(number))
 }
 
-// OfNode is the address of a node itself as a host of the network: its own IPv4 address or, if it
-// has none, the one in the switches' prefix at a fixed distance from its switch's.
+// OfNode is a node's own address as a host of the network: its IPv4 address or, if it has none, an
+// address in the switches' prefix at a fixed distance from its switch's.
 func (a Addressing) OfNode(n Node) (netip.Addr, error) {
 	if four := n.In(false); four.IsValid() {
 		return four, nil
@@ -34,12 +34,12 @@ func (a Addressing) OfNode(n Node) (netip.Addr, error) {
 	return a.OfHost(n.Number)
 }
 
-// OfHost is that address for a node with a number, and without an IPv4 address.
+// OfHost is that address in the switches' prefix, for a node's number.
 func (a Addressing) OfHost(number int32) (netip.Addr, error) {
 	return nth(a.Switches, uint32(v1alpha1.MaxNodes+1+number))
 }
 
-// nth is an address of a prefix; the first and the last are nobody's.
+// nth is the n-th address of a prefix. The first and the last address stay unused.
 func nth(p netip.Prefix, n uint32) (netip.Addr, error) {
 	if size := uint64(1) << (32 - p.Bits()); uint64(n) >= size-1 {
 		return netip.Addr{}, fmt.Errorf("%s has no address number %d: give a larger prefix", p, n)
@@ -49,13 +49,13 @@ func nth(p netip.Prefix, n uint32) (netip.Addr, error) {
 	return netip.AddrFrom4(b), nil
 }
 
-// IsSwitchMAC says whether a MAC address is that of a switch, which the topology makes from the
-// switch's address. Those of switches that have left count, too: a chain may still need them.
+// IsSwitchMAC reports whether a MAC address belongs to a switch. The topology makes it from the
+// switch's address. It includes switches that have left, because a chain may still need them.
 func (a Addressing) IsSwitchMAC(m net.HardwareAddr) bool {
 	return m[0] == 0x02 && m[1] == 0x4E && a.Switches.Contains(netip.AddrFrom4([4]byte(m[2:6])))
 }
 
-// Usable says whether a node or a pod can have an address.
+// Usable reports whether an address is valid for a node or a pod.
 func Usable(a netip.Addr) bool {
 	return a.IsValid() && !a.Is4In6() && a.Zone() == "" && !a.IsUnspecified() && !a.IsMulticast() &&
 		!a.IsLoopback() && !(a.Is6() && a.IsLinkLocalUnicast()) &&

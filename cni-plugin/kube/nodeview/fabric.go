@@ -6,11 +6,11 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/podroutes"
 )
 
-// LabelSwitch is the label that a switch of a fabric has for a chain's nodeSelector: its name.
+// LabelSwitch is the label with a fabric switch's name, for a chain's nodeSelector.
 const LabelSwitch = "netcraq.io/switch"
 
-// FabricSwitches are a fabric's switches, numbered in the order of the file, in the form that
-// chains are made of: they are not nodes, but have the fields that matter here. nil has none.
+// FabricSwitches are a fabric's switches as Nodes, numbered in the order of the file. They are not
+// nodes, but have the fields that chains need. A nil fabric has none.
 func FabricSwitches(f *fabric.Fabric) []Node {
 	if f == nil {
 		return nil

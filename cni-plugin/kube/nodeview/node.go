@@ -1,9 +1,9 @@
-// Package nodeview has the API server's view of the cluster's nodes: for each node one value, made
+// Package nodeview is the API server's view of the cluster's nodes: one value for each node, made
 // from its Node and its NetcraqNode, or from a switch of the fabric.
 //
-// These values have a node's statements about itself, unchecked. Package nodeclaims decides which
-// of them are trusted. Addressing says which addresses of the data plane follow from a node's
-// number and a chain's id.
+// These values contain a node's statements about itself, unchecked. Package nodeclaims decides
+// which of them to trust. Addressing computes the data plane's addresses from a node's number and a
+// chain's id.
 package nodeview
 
 import (
@@ -27,20 +27,20 @@ type Node struct {
 	Number      int32 // 0: none yet
 	Status      v1alpha1.NetcraqNodeStatus
 	Labels      map[string]string
-	There       bool      // it has a Node; otherwise only its number is left
-	Created     time.Time // the Node
-	Ready       bool      // as its kubelet says
+	There       bool      // it has a Node object; otherwise only its NetcraqNode is left
+	Created     time.Time // creation time of the Node object
+	Ready       bool      // according to its kubelet
 	Schedulable bool
 }
 
-// List is what the API server knows about all nodes, in the order of their names. The nodes'
-// statements about themselves are not checked here (package nodeclaims).
+// List returns the API server's information about all nodes, in the order of their names. It does
+// not check the nodes' statements about themselves (package nodeclaims does).
 func List(ctx context.Context, r client.Reader) ([]Node, error) {
 	nodes, _, err := ListWithNumbers(ctx, r)
 	return nodes, err
 }
 
-// ListWithNumbers is the same, and the numbers as they are written.
+// ListWithNumbers also returns the NetcraqNode objects.
 func ListWithNumbers(ctx context.Context, r client.Reader) ([]Node, []v1alpha1.NetcraqNode, error) {
 	var nodes corev1.NodeList
 	if err := r.List(ctx, &nodes); err != nil {
@@ -71,11 +71,11 @@ func ListWithNumbers(ctx context.Context, r client.Reader) ([]Node, []v1alpha1.N
 	return out, numbers.Items, nil
 }
 
-// FromNode takes what is needed from a Node.
+// FromNode converts a Node object.
 func FromNode(n *corev1.Node) Node {
 	out := Node{Node: podroutes.Node{Name: n.Name}, Labels: n.Labels, There: true,
 		Created: n.CreationTimestamp.Time, Schedulable: !n.Spec.Unschedulable}
-	for _, a := range n.Status.Addresses { // the node's primary one comes first
+	for _, a := range n.Status.Addresses { // the node's primary address comes first
 		ip, err := netip.ParseAddr(a.Address)
 		switch {
 		case err != nil || a.Type != corev1.NodeInternalIP:
@@ -98,7 +98,7 @@ func FromNode(n *corev1.Node) Node {
 	return out
 }
 
-// Around splits nodes into one and the others that there are.
+// Around returns the node named self, and the other existing nodes.
 func Around(nodes []Node, self string) (own Node, others []podroutes.Node) {
 	for _, n := range nodes {
 		switch {
@@ -111,8 +111,8 @@ func Around(nodes []Node, self string) (own Node, others []podroutes.Node) {
 	return own, others
 }
 
-// Peers are the other nodes that have numbers, by number: the ports by which a node's switch
-// reaches theirs.
+// Peers are the other nodes that have numbers. A node's number is the port by which this node's
+// switch reaches that node's.
 func Peers(nodes []Node, self string) map[uint32]podroutes.Node {
 	out := map[uint32]podroutes.Node{}
 	for _, n := range nodes {
@@ -123,11 +123,11 @@ func Peers(nodes []Node, self string) map[uint32]podroutes.Node {
 	return out
 }
 
-// Connected is a node whose switch is, or was, to be reached.
+// Connected reports whether a node's switch is, or was, reachable.
 func (n Node) Connected() bool { return n.Number != 0 && n.Status.P4Runtime != "" }
 
-// CompareAge orders nodes by the age of their Node objects, which the API server wrote down. The
-// oldest comes first. Nodes without a Node object come last.
+// CompareAge orders nodes by the age of their Node objects according to the API server, the oldest
+// first. Nodes without a Node object come last.
 func CompareAge(a, b *Node) int {
 	switch {
 	case a.There != b.There && a.There:

@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/authority"
 )
 
-// nodePods knows this node's pods: authority.Pods.
+// nodePods knows this node's pods. It implements authority.Pods.
 type nodePods struct {
 	node string
 
@@ -23,15 +23,14 @@ type nodePods struct {
 	changed chan struct{}
 }
 
-// followPods begins to follow the pods of a node. They are known when the cache has begun.
+// followPods follows the pods of a node. They are known once the cache has synced.
 func followPods(ctx context.Context, in cache.Cache, node string) (*nodePods, error) {
 	p := &nodePods{node: node, byUID: map[string]authority.PodInfo{}, changed: make(chan struct{})}
 	_, err := apiobjects.Follow(ctx, in, &corev1.Pod{}, p.set)
 	return p, err
 }
 
-// set takes a pod as it is now. One that has ended is not there, and neither is one of another
-// node.
+// set records a pod's current state. It forgets a pod that has ended or is on another node.
 func (p *nodePods) set(o any, there bool) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok || pod.Spec.NodeName != p.node {
@@ -65,7 +64,7 @@ func (p *nodePods) Changed() <-chan struct{} {
 	return p.changed
 }
 
-// KeyReviews asks the API server: authority.Reviewer.
+// KeyReviews implements authority.Reviewer with SubjectAccessReviews of the API server.
 type KeyReviews struct {
 	client client.Client
 	asked  *prometheus.CounterVec

@@ -24,19 +24,18 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Durable keys of the node API are in etcd, for which an agent that may not lead has no
-// certificate. It asks the one that leads, by the connection that this has made (package
-// leaderlink).
+// The node API's durable keys are in etcd. An agent that may not lead has no certificate for etcd,
+// so it uses the leader's connection to it (package leaderlink).
 
 // KeysAnnotation of a Namespace sets the kind of its pods' new keys: KeysDurable or KeysVolatile.
-// Without it the node's policy decides, and without that they are volatile.
+// Without it the node's policy decides, and without a policy they are volatile.
 const (
 	KeysAnnotation = "netcraq.io/keys"
 	KeysDurable    = "durable"
 	KeysVolatile   = "volatile"
 )
 
-// namespaceKinds follows what Namespaces say about their keys.
+// namespaceKinds follows the annotations of Namespaces.
 type namespaceKinds struct {
 	policy  *authority.PolicyFile // nil: there is none
 	log     *slog.Logger
@@ -71,7 +70,7 @@ func (n *namespaceKinds) set(o any, there bool) {
 	}
 }
 
-// of returns a namespace's setting.
+// of returns a namespace's setting, and whether it has one.
 func (n *namespaceKinds) of(namespace string) (durable, said bool) {
 	n.mu.Lock()
 	durable, said = n.said[namespace]
@@ -82,7 +81,7 @@ func (n *namespaceKinds) of(namespace string) (durable, said bool) {
 	return durable, said
 }
 
-// durableKeys are an agent's.
+// durableKeys are an agent's durable keys.
 type durableKeys struct {
 	namespaces *namespaceKinds
 	defaults   kinds.Defaults
@@ -90,12 +89,12 @@ type durableKeys struct {
 	store      *durable.Store
 
 	mu   sync.Mutex
-	both *kinds.Store // nil: the other kind's store is not there yet
+	both *kinds.Store // nil: the store of the volatile kind does not exist yet
 	stop context.CancelFunc
 	done chan struct{}
 }
 
-// newDurableKeys makes them, by a link to the leader.
+// newDurableKeys makes the durable keys, which use a link to the leader.
 func newDurableKeys(ctx context.Context, link *leaderlink.Link, in cache.Cache, quotas *authority.Quotas,
 	policy *authority.PolicyFile, log *slog.Logger, metrics prometheus.Registerer) (*durableKeys, error) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"the agent that leads"}, Logger: zap.NewNop(),
@@ -125,11 +124,11 @@ func newDurableKeys(ctx context.Context, link *leaderlink.Link, in cache.Cache, 
 	return d, nil
 }
 
-// with returns a store of both kinds, once it is known which namespaces are durable: a key that is
-// made before would be of the wrong kind.
+// with returns a store of both kinds once it knows which namespaces are durable: a key that is
+// created before could be of the wrong kind.
 func (d *durableKeys) with(ctx context.Context, volatile store.Store) store.Store {
 	if !toolscache.WaitForCacheSync(ctx.Done(), d.namespaces.synced) {
-		return volatile // ctx has ended: nobody asks it any more
+		return volatile // ctx has ended, so no one uses the store
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -137,7 +136,7 @@ func (d *durableKeys) with(ctx context.Context, volatile store.Store) store.Stor
 	return d.both
 }
 
-// changed says that namespaces' kinds are others, perhaps.
+// changed is called when the kinds of namespaces may have changed.
 func (d *durableKeys) changed() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -146,7 +145,7 @@ func (d *durableKeys) changed() {
 	}
 }
 
-// durable says whether a namespace's new keys are.
+// durable reports whether a namespace's new keys are durable.
 func (d *durableKeys) durable(namespace string) bool { return d.defaults.Of(namespace).Durable }
 
 func (d *durableKeys) close() {

@@ -35,8 +35,9 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// TestDurableKeys: an agent without a certificate for etcd keeps the keys of a namespace there that
-// is annotated so, by the agent that leads, over two terms of it; and has nothing else of etcd's.
+// TestDurableKeys: an agent without a certificate for etcd stores the keys of an annotated
+// namespace in etcd through the leading agent, over two terms. It has no access to other keys of
+// etcd.
 func TestDurableKeys(t *testing.T) {
 	ctx := t.Context()
 	ca := testutil.NewAuthority(t)
@@ -66,7 +67,7 @@ func TestDurableKeys(t *testing.T) {
 		}
 		return n
 	}
-	informer.Synced = true // as the API server has told about all
+	informer.Synced = true // the API server has listed all objects
 	vault, shop := says("vault", KeysDurable), says("shop", "")
 	informer.Add(vault)
 	informer.Add(shop)
@@ -95,7 +96,7 @@ func TestDurableKeys(t *testing.T) {
 	keys := door.New(door.Options{Etcd: durable.Over(etcd)})
 	nodes := []nodeview.Node{{Node: podroutes.Node{Name: "n1", Address: netip.MustParseAddr("192.0.2.7")}, There: true,
 		Status: v1alpha1.NetcraqNodeStatus{Agent: l.Addr().String()}}}
-	for range 2 { // terms
+	for range 2 { // two terms
 		during, end := context.WithCancel(ctx)
 		defer end()
 		leaderlink.NewAnswerer(ca.Identity(t, "leader", identity.Controller).Client(), adminrights.DefaultKeys,
@@ -120,7 +121,7 @@ func TestDurableKeys(t *testing.T) {
 		testutil.Must(t, put("shop", "a", false))
 	}
 
-	// Without a gateway, what is asked is refused, and volatile keys continue.
+	// Without a gateway, requests for durable keys fail, and volatile keys still work.
 	during, end := context.WithCancel(ctx)
 	defer end()
 	leaderlink.NewAnswerer(ca.Identity(t, "leader", identity.Controller).Client(), adminrights.DefaultKeys,
@@ -134,7 +135,7 @@ func TestDurableKeys(t *testing.T) {
 	})
 	testutil.Must(t, put("shop", "a", false))
 
-	// An annotation that changes ends watches, which do not see the other kind's keys.
+	// A changed annotation ends watches, because they do not see keys of the other kind.
 	ended := make(chan error, 1)
 	told := make(chan wire.Version, 10)
 	go func() {

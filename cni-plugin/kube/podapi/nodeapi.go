@@ -1,7 +1,7 @@
-// Package podapi serves the node API to the pods of an agent's node. It joins nodeapi/server with
-// Kubernetes' information: which pod a process is in and what its service account may do
-// (authority.go), and which namespaces' keys are durable (durable.go). It asks the controller for
-// the place of keys by package leaderlink.
+// Package podapi serves the node API to the pods of an agent's node. It combines nodeapi/server
+// with information from Kubernetes: a process's pod and its service account's rights
+// (authority.go), and the namespaces with durable keys (durable.go). It gets the places of keys
+// from the controller through package leaderlink.
 package podapi
 
 import (
@@ -30,53 +30,53 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// The agent serves the node API to the pods of its node. Their ports at the switch are closed; what
-// they ask for by the socket, the agent asks the chains for, by the node's own port.
+// The agent serves the node API to the pods of its node. Their ports at the switch are closed: the
+// agent sends their requests to the chains through the node's own port.
 
-// Options say where it is served, and to whom.
+// Options configure the node API.
 type Options struct {
-	Socket string // "": nowhere
-	// Policy is a file with the rights of processes that are in no pod, and quotas; "": no rights,
+	Socket string // Unix socket; "": do not serve it
+	// Policy is a file with quotas and with the rights of processes outside of pods; "": no rights,
 	// and the default quotas.
 	Policy string
-	// NoPush disables notifications: watched keys are only read again and again.
+	// NoPush disables notifications: the server polls watched keys instead.
 	NoPush bool
 	// StreamsMiB is the memory for streams; one namespace may use a quarter of it. 0: no streams.
-	// StreamsDir is for those that survive the agent; "": none do.
+	// StreamsDir is the folder for streams that survive the agent; "": none do.
 	StreamsMiB int64
 	StreamsDir string
-	// StreamsEtcd is a file that names an etcd whose keys may fill streams, and which namespace may
-	// have which of them (etcdevents.Open); "": there are no such streams.
+	// StreamsEtcd is a file that names an etcd whose keys may fill streams, and the keys for each
+	// namespace (etcdevents.Open); "": there are no such streams.
 	StreamsEtcd string
-	// CgroupRoot is the path before "kubepods" in the names of pods' control groups, if the agent
-	// cannot see it by its own.
+	// CgroupRoot is the path before "kubepods" in the names of pods' control groups, if it differs
+	// from that in the agent's own.
 	CgroupRoot string
 }
 
 const (
-	// DefaultNodeSocket is on the node. Pods see its folder as /run/netcraq.
+	// DefaultSocket is the socket's path on the node. Pods see its folder as /run/netcraq.
 	DefaultSocket = "/run/netcraq-node/node.sock"
 
 	policyEvery = 2 * time.Second
-	// drainTime is how long clients have to finish before the agent ends. Those of the project's
-	// libraries need as long as what they have under way.
+	// drainTime is the time that clients have to finish before the agent ends. Clients of the
+	// project's libraries end after their requests in progress.
 	drainTime = 8 * time.Second
 )
 
-// Server is the server of an agent.
+// Server is an agent's node API server.
 type Server struct {
 	server *server.Server
 	Link   *leaderlink.Link
 	store  *keys.Late
 	keys   *durableKeys
-	push   *notify.Receiver // nil: there is none
+	push   *notify.Receiver // nil: notifications are disabled
 	pods   *nodePods
-	etcd   func() // ends what streams are filled with
+	etcd   func() // ends the etcd source of streams
 	Quotas *authority.Quotas
 }
 
-// Serve begins to serve it. Its store is available when a controller has answered; failed is called
-// if it ends before ctx.
+// Serve starts the server. Its store becomes available when a controller has answered. failed is
+// called if the server ends before ctx.
 func Serve(ctx context.Context, o Options, node string, c client.Client, in cache.Cache, log *slog.Logger,
 	metrics prometheus.Registerer, failed context.CancelCauseFunc) (*Server, error) {
 	pods, err := followPods(ctx, in, node)
@@ -141,7 +141,8 @@ func Serve(ctx context.Context, o Options, node string, c client.Client, in cach
 	return n, nil
 }
 
-// sourcesOfStreams are those that an operator wants, alongside keys of the node API.
+// sourcesOfStreams are the additional sources of streams that the operator configures, besides keys
+// of the node API.
 func sourcesOfStreams(o Options) (all map[string]source.Maker, end func(), err error) {
 	if o.StreamsEtcd == "" {
 		return nil, func() {}, nil
@@ -153,7 +154,7 @@ func sourcesOfStreams(o Options) (all map[string]source.Maker, end func(), err e
 	return map[string]source.Maker{"etcd": origin.Make}, end, nil
 }
 
-// Drain lets clients finish their requests while everything that those need still works.
+// Drain lets clients finish their requests while everything they need still works.
 func (n *Server) Drain(log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
@@ -162,7 +163,7 @@ func (n *Server) Drain(log *slog.Logger) {
 	}
 }
 
-// Close ends it. Clients that are there are cut off.
+// Close ends the server and its clients' connections.
 func (n *Server) Close() {
 	n.server.Close()
 	n.etcd()
@@ -174,8 +175,8 @@ func (n *Server) Close() {
 	n.store.Close()
 }
 
-// listen makes the socket, in a folder that everybody may enter and only root may change: a process
-// that connects may do what its pod may.
+// listen makes the socket, in a folder that everyone may enter and only root may change: a process
+// that connects has its pod's rights.
 func listen(path string) (net.Listener, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -187,7 +188,7 @@ func listen(path string) (net.Listener, error) {
 	return server.Listen("unix://"+path, server.Access{Mode: 0o666, GID: -1})
 }
 
-// NewKeyReviews makes one that has asked nothing yet.
+// NewKeyReviews makes a KeyReviews.
 func NewKeyReviews(c client.Client) *KeyReviews {
 	return &KeyReviews{client: c, asked: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "netcraq_nodeapi_reviews_total",

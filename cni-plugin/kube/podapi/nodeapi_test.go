@@ -27,8 +27,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// doorVariable says to this test's own program, started again, that it is a pod's process: it
-// connects to the socket when its first line has come, and passes lines on.
+// doorVariable makes this test binary, started again, a pod's process: it connects to the socket
+// after its first input line, and forwards lines.
 const doorVariable = "NETCRAQ_TEST_DOOR"
 
 func TestMain(m *testing.M) {
@@ -79,8 +79,7 @@ func (p *podProcess) ask(request, part string) {
 	}
 }
 
-// startPodProcess starts one in a control group, below which it makes one that looks like another
-// pod's and goes there, if there is one.
+// startPodProcess makes a control group, and starts a process in it.
 func startPodProcess(t *testing.T, socket, group string) *podProcess {
 	t.Helper()
 	if err := os.MkdirAll(group, 0o755); err != nil {
@@ -117,7 +116,7 @@ func startPodProcess(t *testing.T, socket, group string) *podProcess {
 	return &podProcess{t, in, bufio.NewReader(out)}
 }
 
-// controlGroups is a folder for control groups, and what the kernel calls it.
+// controlGroups makes a folder for control groups, and returns also the kernel's name for it.
 func controlGroups(t *testing.T) (folder, name string) {
 	t.Helper()
 	name = fmt.Sprintf("/netcraq-nodeapi-test-%d", os.Getpid())
@@ -157,8 +156,8 @@ func (a *accessReviews) Create(_ context.Context, o client.Object, _ ...client.C
 	return nil
 }
 
-// TestNodeAPI is the agent's node API with processes in pods' control groups, as the kernel has
-// them, and pods as the API server tells about them.
+// TestNodeAPI tests the agent's node API with processes in pods' control groups of the kernel, and
+// pods from a fake API server.
 func TestNodeAPI(t *testing.T) {
 	folder, name := controlGroups(t)
 	const blueUID, greenUID = "0b1d7c3e-5a2f-4c8e-9d10-3f6a7b8c9d0e", "a1b2c3d4-e5f6-4789-8abc-def012345678"
@@ -190,7 +189,7 @@ func TestNodeAPI(t *testing.T) {
 	}
 	blue, green := pod("blue", "a", blueUID, "default", "n1"), pod("green", "b", greenUID, "reader", "n1")
 
-	// Who connects before the API server has told about his pod waits a moment for that.
+	// A process that connects before the API server has reported its pod waits for the report.
 	a := startPodProcess(t, socket, folder+"/kubepods/burstable/pod"+blueUID+"/1")
 	informer.Add(blue)
 	informer.Add(green)
@@ -203,7 +202,7 @@ func TestNodeAPI(t *testing.T) {
 	a.ask(`{"id":4,"func":"lock","data":{"name":"l","waitMs":0}}`, `"held":true`)
 	a.ask(`{"id":5,"func":"get","data":{"namespace":"green","key":"k"}}`, `(rule roles)`)
 
-	// A pod whose service account has a role, and that has made control groups of its own.
+	// A pod whose service account has a role, and that has made its own control groups.
 	b := startPodProcess(t, socket, folder+"/kubepods/besteffort/pod"+greenUID+"/1/kubepods/burstable/pod"+blueUID+"/1")
 	b.ask(`{"id":1,"func":"hello"}`, `"namespace":"green"`)
 	b.ask(`{"id":2,"func":"get","data":{"key":"k"}}`, `"found":false`)
@@ -213,7 +212,7 @@ func TestNodeAPI(t *testing.T) {
 	b.ask(`{"id":6,"func":"hello","data":{"namespace":"blue"}}`, `"namespace":"blue"`)
 	b.ask(`{"id":7,"func":"put","data":{"key":"k","value":"w"}}`, `(rule roles)`)
 
-	// One of no pod, one in a pod of another node, and one whose pod has ended.
+	// A process of no pod, one in a pod of another node, and one whose pod has ended.
 	startPodProcess(t, socket, folder+"/system/kubepods/pod"+blueUID).ask("", `(rule host-process)`)
 	const far = "11111111-2222-3333-4444-555555555555"
 	informer.Add(pod("blue", "far", far, "default", "n2"))

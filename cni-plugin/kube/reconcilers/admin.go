@@ -18,11 +18,12 @@ import (
 )
 
 // The admin API is served on each node whose agent may lead, for the node's gateway and netcraqctl:
-// by a Unix socket, and over TCP for callers with the token. An agent that does not lead forwards
-// requests to the one that does, at its address for other agents (mutual TLS), so that every
-// gateway has a controller on its node.
+// on a Unix socket, and over TCP for callers with the token. An agent that does not lead forwards
+// requests to the leader, at the leader's address for other agents (mutual TLS). So every gateway
+// has a controller on its node.
 
-// ServeAdmin begins to serve it to this node's processes; failed is called if that ends before ctx.
+// ServeAdmin starts serving the admin API to this node's processes. failed is called if the server
+// ends before ctx.
 func (p *Operator) ServeAdmin(ctx context.Context, failed context.CancelCauseFunc) error {
 	door, err := adminserver.Listen(p.o.Admin, p.log)
 	if err != nil {
@@ -37,14 +38,15 @@ func (p *Operator) ServeAdmin(ctx context.Context, failed context.CancelCauseFun
 	}
 	toLeader := adminserver.Bounded(&httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			// it answers nobody who calls it by a name; dialLeader knows its address
+			// dialLeader knows the address; this host is a placeholder, because the server refuses
+			// names
 			r.SetURL(&url.URL{Scheme: "https", Host: "127.0.0.1", Path: adminrights.Path})
 			r.Out.Header.Del(adminrights.ReadOnlyHeader)
 			if caller, named := adminserver.CallerFrom(r.In.Context()); !named || caller.ReadOnly {
 				r.Out.Header.Set(adminrights.ReadOnlyHeader, "1")
 			}
 		},
-		FlushInterval: -1, // events are passed on as they come
+		FlushInterval: -1, // forward events immediately
 		Transport:     &http.Transport{DialTLSContext: p.dialLeader, DisableKeepAlives: true},
 	})
 	p.serving.Go(func() {
@@ -62,7 +64,7 @@ func (p *Operator) ServeAdmin(ctx context.Context, failed context.CancelCauseFun
 	return nil
 }
 
-// ForAgents serves the admin API to other agents, which pass requests on.
+// ForAgents serves the admin API to other agents, which forward requests.
 func (p *Operator) ForAgents() http.Handler { return adminrights.ByAgents(&p.replica) }
 
 // dialLeader connects to the leading agent.

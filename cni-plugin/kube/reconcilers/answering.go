@@ -9,10 +9,10 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
 )
 
-// answerWait is how long a switch has to accept a connection.
+// answerWait is the timeout for connecting to a switch.
 const answerWait = time.Second
 
-// answering are the switches whose P4Runtime server takes connections.
+// answering returns the switches whose P4Runtime server accepts connections.
 func answering(ctx context.Context, switches []nodeview.Node) []nodeview.Node {
 	there := make([]bool, len(switches))
 	var wg sync.WaitGroup

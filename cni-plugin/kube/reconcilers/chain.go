@@ -17,23 +17,23 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/chainplan"
 )
 
-// specChanged leaves out what the leader itself has written.
+// specChanged ignores status updates, which the leader itself writes.
 var specChanged = predicate.GenerationChangedPredicate{}
 
-// keysEvery is the least time between two writings of a status if nothing has changed but the
-// number of keys: hot keys come and go all the time, and each writing is one in the cluster's etcd.
+// keysEvery is the minimum time between two status updates if only the number of keys has changed:
+// hot keys come and go all the time, and each update is a write to the cluster's etcd.
 const keysEvery = time.Minute
 
-// chainReconciler says in a chain's resource how the chain is, and holds the resource until the
-// chain is empty.
+// chainReconciler writes the status of a chain's resource, and holds the resource by a finalizer
+// until the chain is empty.
 type chainReconciler struct {
 	*Operator
 
-	in    *term            // to which the following fields belong
-	shown map[string]shown // statuses as they were last written
+	in    *term            // the term of the following fields
+	shown map[string]shown // the last written statuses
 }
 
-// shown is a status that was written.
+// shown is a written status.
 type shown struct {
 	status v1alpha1.NetcraqChainStatus
 	at     time.Time
@@ -55,7 +55,7 @@ func (r *chainReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	}
 	p, ok := t.of(c.Name)
 	if !ok || p.Generation < c.Generation {
-		return reconcile.Result{}, nil // the network comes first, and wakes this
+		return reconcile.Result{}, nil // the network reconciler runs first, and wakes this one
 	}
 	now, _, err := t.look(ctx)
 	if err != nil {
@@ -78,13 +78,13 @@ func (r *chainReconciler) Reconcile(ctx context.Context, req reconcile.Request) 
 	return again, r.show(ctx, c, is, &p)
 }
 
-// Finalizer keeps a deleted chain until it holds no keys: if the agents were removed before, nobody
-// could take them out of the network, and gateways would wait for that.
+// Finalizer keeps a deleted chain's resource until the chain holds no keys. If the agents were
+// removed before, no one could take the keys out of the network, and gateways would wait for that.
 const Finalizer = "netcraq.io/keys"
 
-// Hold makes sure that a chain's resource has the finalizer, or has not. It sends the finalizers
-// alone: a whole object of Go's type leaves out an empty list (excludedNodes: []) that the
-// resource's spec has, and the admission policy refuses an agent that changes a spec.
+// Hold adds or removes the finalizer of a chain's resource. It patches only the finalizers: Go's
+// type omits an empty list (excludedNodes: []) of the spec, so an update of the whole object would
+// change the spec, which the admission policy forbids to agents.
 func Hold(ctx context.Context, api client.Client, c *v1alpha1.NetcraqChain, hold bool) error {
 	if controllerutil.ContainsFinalizer(c, Finalizer) == hold {
 		return nil
@@ -93,7 +93,7 @@ func Hold(ctx context.Context, api client.Client, c *v1alpha1.NetcraqChain, hold
 	c = c.DeepCopy()
 	if hold {
 		if c.DeletionTimestamp != nil {
-			return nil // too late
+			return nil // the object is gone already
 		}
 		controllerutil.AddFinalizer(c, Finalizer)
 	} else {
@@ -106,12 +106,12 @@ func Hold(ctx context.Context, api client.Client, c *v1alpha1.NetcraqChain, hold
 	return nil
 }
 
-// show writes a chain's status if it has changed.
+// show updates a chain's status if it has changed.
 func (r *chainReconciler) show(ctx context.Context, c *v1alpha1.NetcraqChain,
 	is *admin.Chain, p *chainplan.Plan) error {
 	was := c.Status
 	if s, ok := r.shown[c.Name]; ok {
-		was = s.status // the cache may not have it yet
+		was = s.status // the cache may not have the last update yet
 	}
 	to := chainplan.Status(c, was, is, p)
 	if to.PlacedKeys != was.PlacedKeys && time.Since(r.shown[c.Name].at) < keysEvery {

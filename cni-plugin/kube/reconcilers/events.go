@@ -15,24 +15,25 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller"
 )
 
-// bad are the controller's events that may need an operator. The other reported ones are good, or
-// begin with "chain.".
+// bad are the controller's events that may need an operator's attention. Other reported events are
+// in good, or begin with "chain.".
 var bad = []string{"chain.failover", "chain.lost", "chain.lost-member", "chain.not-ready", "chain.not-recovered", "chain.recovery-abandoned", "chain.not-drained", "chain.not-redriven", "chain.epoch", "chain.epochs", "chain.left-out", "chain.not-rejoined", "chain.lease-not-changed", "keys.forgotten",
 	"lease.refused", "controller.held-up", "state.not-saved", "switch.disconnected", "switch.unreachable", "switch.not-set-up", "switch.refused", "switch.backup", "switch.program-not-replaced", "keys.not-tidied"}
 
-// good are those of switches that are reported, too. A switch that has just come back has hundreds
-// of others.
+// good are the harmless events of switches that are reported, too. A switch that has just
+// reconnected has hundreds of others.
 var good = []string{"switch.connected", "switch.program-loaded"}
 
-// follow turns the controller's events into Kubernetes', and has the network looked at when there
-// are some about chains or switches. Keys come and go all the time.
+// follow turns the controller's events into Kubernetes events, and wakes the network reconciler
+// after events about chains or switches. It ignores those about keys, which come and go all the
+// time.
 func (p *Operator) follow(ctx context.Context, c *controller.Controller) {
 	for since := uint64(0); ; {
 		events, more := c.Events(since)
 		news := false
 		for _, e := range events {
 			since = e.ID
-			if slices.Contains(good, e.Type) { // what failed may have failed for the want of this switch
+			if slices.Contains(good, e.Type) { // an earlier failure may be due to the missing switch
 				p.network.Retry()
 				p.membership.Retry()
 			}
@@ -65,14 +66,14 @@ func (p *Operator) tell(ctx context.Context, e admin.Event) {
 	case e.Chain != "":
 		c := &v1alpha1.NetcraqChain{}
 		if p.client.Get(ctx, apiobjects.Key(e.Chain), c) != nil {
-			return // it is gone
+			return // the resource is gone
 		}
 		about = c
 	case e.Switch != "" && p.o.Fabric != nil:
-		return // a switch that is on no node is not an object; the log and the metrics have it
+		return // a fabric's switch has no object; the log and the metrics have the event
 	case e.Switch != "":
-		// What kubelets write about nodes has the name for the UID, too, and `kubectl describe
-		// node` asks for that.
+		// Like a kubelet's events about nodes, this one has the name as the UID, because `kubectl
+		// describe node` searches for that.
 		about = &corev1.ObjectReference{Kind: "Node", Name: e.Switch, UID: types.UID(e.Switch)}
 	default:
 		return

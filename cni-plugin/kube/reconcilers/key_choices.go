@@ -11,11 +11,11 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/chainplan"
 )
 
-// choiceWait is for a choice to be taken.
+// choiceWait is the timeout for storing a placement rule.
 const choiceWait = 5 * time.Second
 
-// keyChoices keeps the choices of placement those of the chains' specs. They are about keys, and
-// hold for all chains; choices that were made otherwise are taken back.
+// keyChoices makes the placement rules equal to those of the chains' specs. The rules are about
+// keys, and hold for all chains. keyChoices removes rules that were made by other means.
 type keyChoices struct{ *Operator }
 
 // Reconcile implements reconcile.Reconciler.

@@ -16,9 +16,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 )
 
-// membershipReconciler brings a chain's members nearer to its spec, a step at a time, and empties a
-// chain that is to go. A step may take long; the chain's status is written alongside it
-// (chainReconciler).
+// membershipReconciler changes a chain's members towards its spec, one step at a time, and empties
+// a chain that is to be removed. A step may take long, so chainReconciler writes the chain's status
+// concurrently.
 type membershipReconciler struct{ *Operator }
 
 // Reconcile implements reconcile.Reconciler.
@@ -30,7 +30,7 @@ func (m *membershipReconciler) Reconcile(ctx context.Context, r reconcile.Reques
 	c, ok := t.of(r.Name)
 	h := t.Hosted()
 	if !ok || !c.Formed || c.Trouble != nil || h == nil {
-		return reconcile.Result{}, nil // the network comes first
+		return reconcile.Result{}, nil // the network reconciler runs first
 	}
 	nodes := nodeview.FabricSwitches(m.o.Fabric)
 	if m.o.Fabric == nil {
@@ -51,7 +51,7 @@ func (m *membershipReconciler) Reconcile(ctx context.Context, r reconcile.Reques
 	}
 	s := chainplan.Next(&c.Spec, is, nodes, t.load(t.wanted(), now), t.settled(is, nodes, ready))
 	if s != nil {
-		// The step ends with the term, which may be before the agent does.
+		// The step ends with the term, which may end before the agent.
 		err := t.take(t.Context(), h.Controller, r.Name, s)
 		m.chains.Wake()
 		if err != nil && t.Context().Err() == nil {
@@ -64,7 +64,7 @@ func (m *membershipReconciler) Reconcile(ctx context.Context, r reconcile.Reques
 	return reconcile.Result{RequeueAfter: restful}, nil
 }
 
-// wanted are the chains that are wanted.
+// wanted are the chains that the plan wants.
 func (t *term) wanted() (out []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,7 +76,7 @@ func (t *term) wanted() (out []string) {
 	return out
 }
 
-// chainControl is what steps need of a controller.
+// chainControl is the part of a controller that steps need.
 type chainControl interface {
 	Chain(ctx context.Context, name string) (*admin.Chain, error)
 	BringIn(ctx context.Context, chain, sw string) (*admin.Chain, error)
@@ -84,7 +84,7 @@ type chainControl interface {
 	RemoveKey(ctx context.Context, chain, key string) error
 }
 
-// take takes a chain's next step.
+// take executes a chain's next step.
 func (t *term) take(ctx context.Context, c chainControl, chain string, s *chainplan.Step) error {
 	if s.BringIn == "" {
 		change := admin.ChainChange{LeaseMillis: s.Lease}
@@ -103,7 +103,7 @@ func (t *term) take(ctx context.Context, c chainControl, chain string, s *chainp
 	after, failed := c.Chain(ctx, chain)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// What was refused at once costs nothing.
+	// A step that was refused at once has cost nothing.
 	cost := failed != nil || after.Epoch != before.Epoch
 	if err == nil || cost {
 		t.back.Tried(time.Since(t.began), candidate)
@@ -112,13 +112,13 @@ func (t *term) take(ctx context.Context, c chainControl, chain string, s *chainp
 	case err == nil:
 	case cost || silent:
 		t.back.Again(time.Since(t.began), candidate)
-	default: // another chain needs it, or the like
+	default: // for example, another chain needs the switch
 		t.back.Later(time.Since(t.began), candidate)
 	}
 	return err
 }
 
-// empty takes keys out of a chain that is to go, except for etcd's.
+// empty takes the keys out of a chain that is to be removed, except for etcd's keys.
 func (t *term) empty(ctx context.Context, c chainControl, chain string) error {
 	_, left, err := t.emptied(ctx, chain)
 	if err != nil {
@@ -133,8 +133,8 @@ func (t *term) empty(ctx context.Context, c chainControl, chain string) error {
 	return nil
 }
 
-// settled says about which nodes' switches have been ready for long enough to be brought into a
-// chain: ready are those that are now. For a member that is lost it begins again.
+// settled returns a function that reports whether a node's switch has been ready for long enough to
+// join a chain. ready are the switches that are ready now. For a lost member the time begins again.
 func (t *term) settled(is *admin.Chain, nodes []nodeview.Node, ready map[string]bool) func(node string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

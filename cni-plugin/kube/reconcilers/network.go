@@ -22,14 +22,14 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// networkReconciler makes the controller control the network of nodes, pods and chains. They are
-// handled together, because a chain may be refused because of another, and each link belongs to two
+// networkReconciler makes the controller control the network of nodes, pods and chains. It handles
+// them together, because one chain can cause the refusal of another, and each link belongs to two
 // nodes.
 type networkReconciler struct {
 	*Operator
 
-	in      *term                // to which the following fields belong
-	since   map[string]time.Time // when a chain was first waited with
+	in      *term                // the term of the following fields
+	since   map[string]time.Time // when each unformed chain was first seen
 	program topology.ProgramSpec
 	hosts   map[netip.Addr]string // the nodes that have the hosts' addresses
 	report  nodeclaims.Report
@@ -92,7 +92,7 @@ func (n *networkReconciler) Reconcile(ctx context.Context, _ reconcile.Request) 
 	}
 	switch {
 	case t.Context().Err() != nil:
-		return reconcile.Result{}, nil // whoever leads now sees to it
+		return reconcile.Result{}, nil // the present leader handles it
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("the network is not as it should be: %w", err)
 	case underWay || len(waiting) > 0:
@@ -101,12 +101,12 @@ func (n *networkReconciler) Reconcile(ctx context.Context, _ reconcile.Request) 
 	return reconcile.Result{RequeueAfter: restful}, nil
 }
 
-// check takes out of nodes what they cannot have.
+// check removes from nodes the statements that cannot be true.
 func (n *networkReconciler) check(nodes []nodeview.Node) (wrong nodeclaims.Faults) {
 	return append(n.o.Claims.Settle(nodes), nodeclaims.Endpoints(nodes, n.o.P4RuntimePort, n.o.AgentPort)...)
 }
 
-// agentsOf are the addresses of nodes' agents.
+// agentsOf are the addresses of the nodes' agents.
 func agentsOf(nodes []nodeview.Node) map[string]string {
 	out := map[string]string{}
 	for _, n := range nodes {
@@ -117,8 +117,8 @@ func agentsOf(nodes []nodeview.Node) map[string]string {
 	return out
 }
 
-// leftovers are the chains that nobody wants any more and that hold keys, which have to go first:
-// they are marked as leaving.
+// leftovers are the chains that are not wanted any more but hold keys. It marks them as leaving, so
+// that their keys are taken out first.
 func (n *networkReconciler) leftovers(
 	ctx context.Context, t *term, now []admin.Chain, accepted []*v1alpha1.NetcraqChain, leaving map[string]bool,
 ) (formed []netplan.Chain) {
@@ -136,14 +136,14 @@ func (n *networkReconciler) leftovers(
 			continue
 		}
 		leaving[c.Name] = true
-		wasLeaving := t.IsLeaving(c.Name) // before it was seen to be empty
+		wasLeaving := t.IsLeaving(c.Name) // read before the chain is found empty
 		empty, _, err := t.emptied(ctx, c.Name)
 		if err != nil {
 			n.log.Warn("whether a chain that is to go is empty", "chain", c.Name, "err", err)
 		}
 		if empty && wasLeaving {
 			t.mu.Lock()
-			delete(t.recorded, c.Name) // a later one of this name is another chain
+			delete(t.recorded, c.Name) // a later chain of this name is a different one
 			t.mu.Unlock()
 			continue
 		}
@@ -152,11 +152,11 @@ func (n *networkReconciler) leftovers(
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for name, spec := range t.inherited { // they went while nobody led
+	for name, spec := range t.inherited { // chains that were deleted while no agent led
 		if slices.Contains(wanted, name) {
 			continue
 		}
-		spec.Profile = v1alpha1.DefaultProfile // values are no longer needed
+		spec.Profile = v1alpha1.DefaultProfile // the values are not needed any more
 		if len(formed) > 0 {
 			spec.Profile = formed[0].Spec.Profile
 		} else if len(accepted) > 0 {
@@ -168,10 +168,10 @@ func (n *networkReconciler) leftovers(
 	return formed
 }
 
-// form adds the chains that are wanted to those that are still there: as they are, or with their
-// first members. waiting says what the others wait for. A chain begins when all its members answer:
-// one that does not would keep it from that, so those that do are asked for when a chain is to
-// begin.
+// form adds the wanted chains to the existing ones: with their current members or, if they are new,
+// with their first members. waiting says what unformed chains wait for. A new chain starts only
+// when all its members answer, so form considers only switches that answer when it chooses first
+// members.
 func (n *networkReconciler) form(
 	ctx context.Context, t *term, formed []netplan.Chain, accepted []*v1alpha1.NetcraqChain, now []admin.Chain,
 	nodes []nodeview.Node, load map[string]int,
@@ -211,9 +211,9 @@ func (n *networkReconciler) alive(ctx context.Context, nodes []nodeview.Node) []
 	return slices.DeleteFunc(slices.Clone(nodes), func(x nodeview.Node) bool { return !n.pods.Alive(x.Name) })
 }
 
-// applyAll has the network be as it should, or, if that cannot be had, as far as it was: what is
-// new must not be in the way of what is there. trouble has what is wrong, by chains; wrong is what
-// nodes say about their pods and what was left out.
+// applyAll gives the controller the wanted network. If the controller refuses it, applyAll leaves
+// out the new chains, so that they do not affect the existing ones. trouble has the errors, by
+// chain; wrong are the left-out statements of nodes about their pods.
 func (n *networkReconciler) applyAll(
 	t *term, nodes []nodeview.Node, formed []netplan.Chain, now []admin.Chain,
 ) (trouble map[string]error, wrong nodeclaims.Faults, err error) {
@@ -234,8 +234,8 @@ func (n *networkReconciler) applyAll(
 	return trouble, wrong, err
 }
 
-// apply has the controller control the network as it is now. some: there are chains in it, which
-// only an update takes away, since that makes sure that they hold nothing.
+// apply gives the controller the current network. some says that the network has chains. Only an
+// update removes chains, because it checks that they hold nothing.
 func (n *networkReconciler) apply(
 	t *term, nodes []nodeview.Node, formed []netplan.Chain, some bool,
 ) (wrong nodeclaims.Faults, err error) {
@@ -266,8 +266,8 @@ func (n *networkReconciler) apply(
 	return wrong, t.Host(top, profile)
 }
 
-// spec is the specification for the controller, without errors in the lists of nodes' pods. With a
-// fabric the switches, links and hosts are those of its file.
+// spec is the specification for the controller, without the wrong entries in the lists of nodes'
+// pods. With a fabric, the switches, links and hosts are those of its file.
 func (n *networkReconciler) spec(
 	ctx context.Context, nodes []nodeview.Node, formed []netplan.Chain,
 ) (topology.Spec, nodeclaims.Faults, error) {
@@ -297,7 +297,7 @@ func (n *networkReconciler) spec(
 	return spec, append(wrong, more...), err
 }
 
-// hostsByNode are the nodes that have the hosts' addresses.
+// hostsByNode returns the nodes that have the hosts' addresses.
 func hostsByNode(spec topology.Spec) map[netip.Addr]string {
 	out := map[netip.Addr]string{}
 	for _, h := range spec.Hosts {

@@ -16,14 +16,15 @@ import (
 )
 
 // NodeIndexes gives each node an index, 1 to MaxNodes (the number in its NetcraqNode): the lowest
-// that is free. It is released when the node is gone and in no chain any more. If there were two
-// leaders for a moment and both assigned one index, the younger of the two objects goes, and its
-// node gets another.
+// free one. It releases the index when the node is gone and in no chain. If two leaders overlapped
+// for a moment and assigned the same index, NodeIndexes deletes the younger object, and its node
+// gets another index.
 type NodeIndexes struct {
 	client    client.Client
-	fresh     client.Reader // bypasses the cache: an index is assigned by the API server's present state
-	elsewhere bool          // the switches are not on the nodes: nobody has an index, but from before that was so
-	// inChain says about which nodes chains need the switches yet; nil: this agent does not lead.
+	fresh     client.Reader // bypasses the cache: indexes are assigned by the API server's current state
+	elsewhere bool          // the switches are not on the nodes: only nodes from before that have an index
+	// inChain returns a function that reports whether a chain still needs a node's switch; nil:
+	// this agent does not lead.
 	inChain func(context.Context) (func(node string) bool, error)
 }
 
@@ -61,10 +62,10 @@ func (r *NodeIndexes) Reconcile(ctx context.Context, req reconcile.Request) (rec
 	return reconcile.Result{}, nil
 }
 
-// lacksIndex says whether a node needs an index that it has not.
+// lacksIndex reports whether a node needs an index and has none.
 func lacksIndex(n nodeview.Node) bool { return n.Number == 0 && n.There && n.Address.IsValid() }
 
-// elder says whether another, older object has the same index.
+// elder reports whether another, older object has the same index.
 func elder(all []v1alpha1.NetcraqNode, one *v1alpha1.NetcraqNode) bool {
 	return slices.ContainsFunc(all, func(o v1alpha1.NetcraqNode) bool {
 		return o.Spec.Number == one.Spec.Number &&
@@ -72,7 +73,7 @@ func elder(all []v1alpha1.NetcraqNode, one *v1alpha1.NetcraqNode) bool {
 	})
 }
 
-// release takes an index back.
+// release frees an index.
 func (r *NodeIndexes) release(ctx context.Context, o *v1alpha1.NetcraqNode) error {
 	if err := r.client.Delete(ctx, o, client.Preconditions{UID: &o.UID}); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("taking the number %d of node %s back: %w", o.Spec.Number, o.Name, err)
@@ -80,7 +81,7 @@ func (r *NodeIndexes) release(ctx context.Context, o *v1alpha1.NetcraqNode) erro
 	return nil
 }
 
-// assign gives a node the lowest index that is free.
+// assign gives a node the lowest free index.
 func (r *NodeIndexes) assign(ctx context.Context, name string) error {
 	var all v1alpha1.NetcraqNodeList
 	if err := r.fresh.List(ctx, &all); err != nil {
@@ -89,7 +90,7 @@ func (r *NodeIndexes) assign(ctx context.Context, name string) error {
 	taken := map[int32]bool{}
 	for _, o := range all.Items {
 		if o.Name == name {
-			return nil // it has one, which the cache does not show yet
+			return nil // it has one that the cache does not show yet
 		}
 		taken[o.Spec.Number] = true
 	}
@@ -98,7 +99,7 @@ func (r *NodeIndexes) assign(ctx context.Context, name string) error {
 		free++
 	}
 	if free > v1alpha1.MaxNodes {
-		// Nothing is tried again until another node's index is released.
+		// No retry until another node's index is released.
 		return reconcile.TerminalError(fmt.Errorf("node %s has no number, so its switch is in no chain, and its pods reach none: all %d are given away", name, v1alpha1.MaxNodes))
 	}
 	o := &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NetcraqNodeSpec{Number: free}}
@@ -108,7 +109,7 @@ func (r *NodeIndexes) assign(ctx context.Context, name string) error {
 	return nil
 }
 
-// concerned are the nodes that a NetcraqNode's coming, change or going is about: its own, those
+// concerned are the nodes that a NetcraqNode's creation, change or deletion affects: its own, those
 // with the same index, and those without one.
 func (r *NodeIndexes) concerned(ctx context.Context, o client.Object) []reconcile.Request {
 	names := []string{o.GetName()}
@@ -125,8 +126,8 @@ func (r *NodeIndexes) concerned(ctx context.Context, o client.Object) []reconcil
 	return apiobjects.Named(names)
 }
 
-// inconsistent are the nodes whose index is missing, another's too, or to be released when no chain
-// needs it any more.
+// inconsistent are the nodes whose index is missing, also another node's, or to be released when no
+// chain needs it any more.
 func (r *NodeIndexes) inconsistent(ctx context.Context) []reconcile.Request {
 	nodes, objects, err := nodeview.ListWithNumbers(ctx, r.client)
 	if err != nil {

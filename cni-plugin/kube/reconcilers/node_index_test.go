@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/internal/testutil"
 )
 
-// given lists the numbers that are given, by name.
+// given lists the assigned numbers, by name.
 func given(t *testing.T, c client.Client) string {
 	t.Helper()
 	var list v1alpha1.NetcraqNodeList
@@ -31,7 +31,7 @@ func given(t *testing.T, c client.Client) string {
 	return strings.Join(out, " ")
 }
 
-// TestNodeIndex: each node gets the lowest index that is free, and keeps it.
+// TestNodeIndex: each node gets the lowest free index, and keeps it.
 func TestNodeIndex(t *testing.T) {
 	var all []client.Object
 	for i := 1; i <= v1alpha1.MaxNodes+1; i++ {
@@ -59,7 +59,7 @@ func TestNodeIndex(t *testing.T) {
 		r := &NodeIndexes{client: w, fresh: w, inChain: func(context.Context) (func(string) bool, error) {
 			return func(n string) bool { return n == c.inChain }, nil
 		}}
-		// What is inconsistent is looked at until nothing is, as each change has the queue do.
+		// Reconcile inconsistent nodes until there are none, as the queue does after each change.
 		var failed error
 		for range 3 {
 			for _, q := range r.inconsistent(t.Context()) {
@@ -83,14 +83,14 @@ func TestNodeIndex(t *testing.T) {
 				t.Errorf("%s: it would look at %s again", c.what, q.Name)
 			}
 		}
-		// A node that is released or comes concerns those that wait for its index or have it, too.
+		// A released or new node also affects those that wait for its index or have it.
 		if got := len(r.concerned(t.Context(), testutil.Numbered("n09", 1, 0))); got != 1+strings.Count(" "+c.want+" ", "=1 ") {
 			t.Errorf("%s: a node with the index 1 concerns %d", c.what, got)
 		}
 	}
 }
 
-// TestIndexesElsewhere: where the switches are not on the nodes indexes are released, and none
+// TestIndexesElsewhere: if the switches are not on the nodes, indexes are released and none is
 // assigned.
 func TestIndexesElsewhere(t *testing.T) {
 	w := testutil.World(t, testutil.Node(1), testutil.Node(2), testutil.Numbered("n01", 1, 0))
@@ -98,7 +98,7 @@ func TestIndexesElsewhere(t *testing.T) {
 	r := &NodeIndexes{client: w, fresh: w, elsewhere: true, inChain: func(context.Context) (func(string) bool, error) {
 		return map[bool]func(string) bool{true: func(string) bool { return true }}[leads], nil
 	}}
-	for _, want := range []string{"n01=1", ""} { // who does not lead changes nothing
+	for _, want := range []string{"n01=1", ""} { // an agent that does not lead changes nothing
 		for i := 1; i <= 2; i++ {
 			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(
 				testutil.Node(i))}); err != nil {

@@ -1,7 +1,7 @@
 // Package reconcilers runs on agents that may lead. The leading agent brings the cluster into the
-// state that its resources describe. Operator has what all reconcilers share. Each of them is in a
-// file of its own and asks the packages that decide: nodeclaims, netplan and chainplan. setup.go
-// puts all of it together.
+// state that its resources describe. Operator has what all reconcilers share. Each reconciler has
+// its own file and calls the packages that decide: nodeclaims, netplan and chainplan. setup.go
+// connects all of them.
 package reconcilers
 
 import (
@@ -31,14 +31,15 @@ import (
 )
 
 const (
-	// restless is the time between two looks at what is under way, restful at what is not.
+	// restless is the interval between checks of unfinished work, restful of everything else.
 	restless = time.Second
 	restful  = 15 * time.Second
-	// What failed is tried again after retryAfter, and later each time, up to restful. A step that
-	// a chain could not take, which may have cost it an epoch, waits up to stepAtMost.
+	// Failed work is retried after retryAfter, and then at growing intervals up to restful. A
+	// failed step of a chain, which may have cost an epoch, is retried at intervals up to
+	// stepAtMost.
 	retryAfter = time.Second
 	stepAtMost = time.Minute
-	// chainsAtOnce is how many chains' members are changed at the same time.
+	// chainsAtOnce is the maximum number of chains whose members are changed concurrently.
 	chainsAtOnce = 8
 )
 
@@ -58,37 +59,38 @@ type Operator struct {
 	recorder record.EventRecorder
 	leader   *leader.Leader
 	pods     podLists
-	nodes    *leaderlink.Answerer // of what the nodes' agents ask the controller
+	nodes    *leaderlink.Answerer // answers the requests of the nodes' agents to the controller
 	fast     *fastpath.Reconciler
 	leftOut  *prometheus.CounterVec
 	replica  adminserver.Replica
 
-	// Reasons to run the reconcilers other than a changed object.
+	// Wakers for reasons other than a changed object.
 	network, chains, membership, keyChoices, nodeIndexes, accounts apiobjects.Waker
 
 	mu   sync.Mutex
-	term *term // of the present term; nil: this agent does not lead
+	term *term // the current term; nil: this agent does not lead
 
-	serving sync.WaitGroup // the admin API
+	serving sync.WaitGroup // waits for the admin API
 }
 
-// Start implements manager.Runnable: when it is this agent's turn, it leads until ctx ends.
+// Start implements manager.Runnable: it leads whenever this agent is the leader, until ctx ends.
 func (p *Operator) Start(ctx context.Context) error {
 	defer p.serving.Wait()
 	return p.leader.Start(ctx)
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: this has the election.
+// NeedLeaderElection implements manager.LeaderElectionRunnable: the Operator runs the election
+// itself.
 func (p *Operator) NeedLeaderElection() bool { return false }
 
-// began has everything looked at, because nothing was until now.
+// began wakes all reconcilers at the beginning of a term, because they did nothing before it.
 func (p *Operator) began() {
 	for _, w := range []*apiobjects.Waker{&p.network, &p.nodeIndexes, &p.accounts} {
 		w.Retry()
 	}
 }
 
-// leading is the present term; nil: this agent does not lead.
+// leading is the current term; nil: this agent does not lead.
 func (p *Operator) leading() *term {
 	t := p.leader.Term()
 	p.mu.Lock()
@@ -102,7 +104,7 @@ func (p *Operator) leading() *term {
 	return p.term
 }
 
-// planned are the chains that there is a plan for.
+// planned are requests for the chains that have a plan.
 func (p *Operator) planned(context.Context) []reconcile.Request {
 	t := p.leading()
 	if t == nil {
@@ -121,7 +123,8 @@ func (t *term) of(chain string) (chainplan.Plan, bool) {
 	return p, ok
 }
 
-// inChain says about which nodes chains need the switches yet; nil: this agent does not lead.
+// inChain returns a function that reports whether a chain still needs a node's switch; nil: this
+// agent does not lead.
 func (p *Operator) inChain(ctx context.Context) (func(node string) bool, error) {
 	t := p.leading()
 	if t == nil {
@@ -143,7 +146,7 @@ func (p *Operator) inChain(ctx context.Context) (func(node string) bool, error) 
 	return func(node string) bool { return load[node] > 0 }, nil
 }
 
-// podLists are the pods of all nodes, as their agents list them: a follower.
+// podLists are the pods of all nodes, as their agents list them. A PodFollower implements it.
 type podLists interface {
 	Follow(ctx context.Context, agents map[string]string)
 	Alive(node string) bool

@@ -22,27 +22,28 @@ type Options struct {
 	Lead
 	Config    *rest.Config // of the API server
 	Self      podroutes.Node
-	Namespace string // of the agents
-	Dir       string // for the controller's program
+	Namespace string // the agents' namespace
+	Dir       string // folder for the controller's program
 
 	P4RuntimePort, AgentPort, HealthPort int // see the agent's options
 
-	// Fabric has the switches that are not on the nodes; nil: each node runs its own.
+	// Fabric lists the switches that are not on the nodes; nil: each node runs its own.
 	Fabric *fabric.Fabric
-	// Addresses are those of the chains and the switches in the data plane.
+	// Addresses are the addresses of the chains and the switches in the data plane.
 	Addresses nodeview.Addressing
-	Chained   bool // another plugin is the pods' network
+	Chained   bool // another plugin makes the pods' network
 
-	TLS    *tls.Config        // of the agent as a controller
+	TLS    *tls.Config        // the agent's configuration as a controller
 	Claims *nodeclaims.Claims // of the nodes
-	// Quota is how many keys a namespace may have, whatever a node says.
+	// Quota is the maximum number of keys of a namespace, whatever a node requests.
 	Quota func(namespace string) int
 
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
-	// Leads gets a controller's metrics when this agent begins to lead, and nil when that ends.
+	// Leads is called with a controller's metrics when this agent begins to lead, and with nil at
+	// the end.
 	Leads func(prometheus.Gatherer)
-	// Mux is where other agents ask whether this one is alive, without TLS.
+	// Mux serves, without TLS, other agents' checks that this one is alive.
 	Mux *http.ServeMux
 }
 
@@ -50,8 +51,9 @@ type Options struct {
 type Lead struct {
 	leader.Config
 	Admin adminserver.Config // where the admin API is served, for netcraqctl and the node's gateway
-	// PodRate is how many NetCRAQ packets a second a pod's port takes; 0: any number.
+	// PodRate is the maximum rate of NetCRAQ packets at a pod's port, per second; 0: no limit.
 	PodRate int
-	// Durable has the gateways for the durable keys of the node API; none: there are no such keys.
+	// Durable has the gateways for the node API's durable keys; if it is empty there are no such
+	// keys.
 	Durable durable.Access
 }

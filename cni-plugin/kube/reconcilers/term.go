@@ -16,19 +16,20 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/placementcontroller"
 )
 
-// term is what the reconcilers know in a term of this agent's.
+// term is the reconcilers' state in a term of this agent's leadership.
 type term struct {
 	*leader.Term
 
 	mu        sync.Mutex
-	plan      map[string]chainplan.Plan            // by the chain's name; nil: the network was not looked at yet
-	recorded  map[string][]string                  // as the Term has them, without chains that are gone
-	inherited map[string]v1alpha1.NetcraqChainSpec // ... and those that run again
-	back      *rejoin.Tracker                      // of switches that are not members
-	began     time.Time                            // the term
+	plan      map[string]chainplan.Plan            // by the chain's name; nil: the network reconciler has not run yet
+	recorded  map[string][]string                  // as in the Term, without deleted chains
+	inherited map[string]v1alpha1.NetcraqChainSpec // ... and without those that run again
+	back      *rejoin.Tracker                      // tracks when switches that are not members come back
+	began     time.Time                            // start of the term
 }
 
-// look asks the controller, if there is one, how chains are and which switches can be worked with.
+// look asks the controller, if there is one, for the state of the chains and for the ready
+// switches.
 func (t *term) look(ctx context.Context) (chains []admin.Chain, ready map[string]bool, err error) {
 	h := t.Hosted()
 	if h == nil {
@@ -50,7 +51,7 @@ func (t *term) look(ctx context.Context) (chains []admin.Chain, ready map[string
 	return chains, ready, nil
 }
 
-// chainNamed is a chain among those that the controller has; nil: it is not there.
+// chainNamed returns the chain with a name, or nil.
 func chainNamed(chains []admin.Chain, name string) *admin.Chain {
 	if i := slices.IndexFunc(chains, func(c admin.Chain) bool { return c.Name == name }); i >= 0 {
 		return &chains[i]
@@ -58,7 +59,7 @@ func chainNamed(chains []admin.Chain, name string) *admin.Chain {
 	return nil
 }
 
-// members are those that a chain has, or had when it was last heard of; nil: it was never formed.
+// members are a chain's current members, or its last known ones; nil: it was never formed.
 func (t *term) members(chain string, now []admin.Chain) []string {
 	if c := chainNamed(now, chain); c != nil {
 		var out []string
@@ -72,7 +73,7 @@ func (t *term) members(chain string, now []admin.Chain) []string {
 	return t.recorded[chain]
 }
 
-// load is in how many of some chains a switch is a member.
+// load is the number of these chains that each switch is a member of.
 func (t *term) load(chains []string, now []admin.Chain) map[string]int {
 	load := map[string]int{}
 	for _, name := range chains {
@@ -83,8 +84,7 @@ func (t *term) load(chains []string, now []admin.Chain) map[string]int {
 	return load
 }
 
-// inherits says whether gateways look for keys in a chain of an earlier leader that does not run
-// yet.
+// inherits reports whether gateways use a chain of an earlier leader that does not run yet.
 func (t *term) inherits(chain string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -92,9 +92,10 @@ func (t *term) inherits(chain string) bool {
 	return ok
 }
 
-// emptied says whether a chain that is to go holds no keys, and no gateway looks for one there:
-// were the controller to end before, nobody could take them out, and gateways would wait for that.
-// left are those that the placement does not take out, which knows in which order etcd's go.
+// emptied reports whether a chain that is to be removed holds no keys, and no gateway looks for one
+// there. If the controller ended earlier, no one could take the keys out, and gateways would wait
+// for that. left are the keys that the placement does not remove; it removes etcd's keys in the
+// right order.
 func (t *term) emptied(ctx context.Context, chain string) (empty bool, left []admin.Key, err error) {
 	h := t.Hosted()
 	if h == nil {
@@ -110,11 +111,11 @@ func (t *term) emptied(ctx context.Context, chain string) (empty bool, left []ad
 	}
 	for _, e := range entries {
 		if e.Chain == chain {
-			return false, nil, nil // the placement is at it
+			return false, nil, nil // the placement is removing them
 		}
 	}
 	left = slices.DeleteFunc(slices.Clone(keys), func(k admin.Key) bool {
-		// It is about to make an entry, or has just deleted it.
+		// The placement is about to make a directory entry, or has just deleted it.
 		return strings.HasPrefix(k.Name, placementcontroller.DirectoryName(""))
 	})
 	return len(keys) == 0, left, nil

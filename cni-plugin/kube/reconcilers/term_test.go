@@ -16,7 +16,7 @@ import (
 
 // fakeChains is a controller with one chain.
 type fakeChains struct {
-	epoch   uint16 // of the chain, after a recovery
+	epoch   uint16 // the chain's epoch after a recovery
 	err     error
 	changes []admin.ChainChange
 	removed []string
@@ -41,7 +41,7 @@ func (f *fakeChains) RemoveKey(_ context.Context, _, key string) error {
 	return f.err
 }
 
-// TestSettled: a node's switch is brought in when it has been ready, and no member, for a while.
+// TestSettled: a node's switch joins when it has been ready, and not a member, for a while.
 func TestSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		settle := rejoin.Default().Settle
@@ -69,7 +69,7 @@ func TestSettled(t *testing.T) {
 		look(all)
 		time.Sleep(settle)
 		look(all, spare)
-		is.Members = nil // it is lost, and was ready all the while
+		is.Members = nil // the member is lost, but was always ready
 		look(all, spare)
 		time.Sleep(settle / 2)
 		look(all, spare)
@@ -82,8 +82,8 @@ func TestSettled(t *testing.T) {
 	})
 }
 
-// TestTake: a step is carried out, and a switch that was brought in, or has cost epochs for
-// nothing, has to be ready for longer the next time; one that was refused at once has not.
+// TestTake: a step is executed. A switch that has joined, or has cost epochs in vain, must be ready
+// for longer the next time; one that was refused at once need not.
 func TestTake(t *testing.T) {
 	lease := 500
 	settle := rejoin.Default().Settle

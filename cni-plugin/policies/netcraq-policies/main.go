@@ -1,7 +1,7 @@
-// Command netcraq-policies enforces NetworkPolicy on a node with NetCRAQ's pod network. It is SIG
-// Network's kube-network-policies (sigs.k8s.io/kube-network-policies), which judges the first
-// packet of each connection, with the kernel's rules (package queue) and the node's knowledge of
-// pods' addresses (package podaddresses), which Kubernetes' promises require.
+// Command netcraq-policies enforces NetworkPolicy on a node with NetCRAQ's pod network. It combines
+// SIG Network's kube-network-policies (sigs.k8s.io/kube-network-policies), which judges the first
+// packet of each connection, with the kernel's rules (package queue) and the node agent's knowledge
+// of pods' addresses (package podaddresses), which Kubernetes' guarantees require.
 package main
 
 import (
@@ -105,9 +105,9 @@ func run(ctx context.Context, o options) error {
 	return enforce(ctx, client, agentapi.NewClient(o.agent), o)
 }
 
-// enforce judges connections with the data of a client of the API server and of the agent, until
-// ctx ends. The rules in the kernel stay then, so that nothing passes unjudged while this process
-// is replaced, unless policies are no longer wanted.
+// enforce judges connections with data from the API server and the agent, until ctx ends. The
+// kernel's rules then stay, so that nothing passes unjudged while this process is replaced, unless
+// the DaemonSet was deleted.
 func enforce(ctx context.Context, client kubernetes.Interface, agent podaddresses.Lister, o options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -145,7 +145,7 @@ func enforce(ctx context.Context, client kubernetes.Interface, agent podaddresse
 	go func() { ended <- controller.Run(ctx) }()
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
-	var kept <-chan struct{} // closed when nobody puts rules back any more; nil: nobody has begun to
+	var kept <-chan struct{} // closed when rules are not restored any more; nil: restoring has not begun
 	if ctx.Err() == nil {
 		by, err := rules.Apply()
 		if err == nil {
@@ -185,11 +185,11 @@ func enforce(ctx context.Context, client kubernetes.Interface, agent podaddresse
 	return err
 }
 
-// restored counts how often somebody has deleted the rules.
+// restored counts the restorations of deleted rules.
 var restored = promauto.NewCounter(prometheus.CounterOpts{Name: "netcraq_policies_restored_total",
 	Help: "How often the rules in the kernel were put back after somebody had deleted them."})
 
-// sayRestored logs and counts that rules were put back.
+// sayRestored logs and counts a restoration of the rules.
 func sayRestored(err error) {
 	if err != nil {
 		klog.ErrorS(err, "somebody deleted the rules in the kernel, and they cannot be put back: policies are not enforced",
@@ -204,8 +204,9 @@ func sayRestored(err error) {
 // The label of this command's DaemonSet.
 const label = "app.kubernetes.io/name=netcraq-policies"
 
-// removed says whether the DaemonSet of an ending process is gone or going. If its own account or
-// rights are gone, all of it is. Outside of a cluster there is none.
+// removed reports whether the DaemonSet of an ending process is deleted or being deleted. If the
+// process's own account or rights are gone, all of NetCRAQ is being removed. Outside of a cluster
+// there is no DaemonSet.
 func removed(client kubernetes.Interface, namespace string) (bool, error) {
 	if namespace == "" {
 		return true, nil

@@ -36,11 +36,11 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// envNode makes this binary a netcraq-policies with an API server of its own, which each line of
-// stdin is a change for.
+// envNode makes this binary a netcraq-policies with its own fake API server. Each line of stdin is
+// a change of the API server's objects.
 const envNode = "NETCRAQ_TEST_POLICIES"
 
-// envStays has it find its DaemonSet when it ends.
+// envStays makes it find its DaemonSet when it ends.
 const envStays = "NETCRAQ_TEST_POLICIES_STAY"
 
 func TestMain(m *testing.M) {
@@ -53,13 +53,14 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// change is one of what the API server has: an object is made, or replaced, or deleted.
+// change is a change of the API server's objects: creation or replacement of an object, or
+// deletion.
 type change struct {
 	Delete    bool                      `json:"delete,omitempty"`
 	Namespace *corev1.Namespace         `json:"namespace,omitempty"`
 	Pod       *corev1.Pod               `json:"pod,omitempty"`
 	Policy    *networking.NetworkPolicy `json:"policy,omitempty"`
-	// Attached is a pod that the node's agent knows.
+	// Attached is a pod that the node's agent reports.
 	Attached *agentapi.Record `json:"attached,omitempty"`
 }
 
@@ -90,14 +91,14 @@ func (c change) apply(client *fake.Clientset, agent *podLister) error {
 	return err
 }
 
-// child is the process that TestMain makes of this binary. It says "ok" when it listens, and after
-// each change.
+// child is the process that TestMain makes of this binary. It prints "ok" when it listens, and
+// after each change.
 func child() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	client, agent := fake.NewClientset(), &podLister{}
-	// An object that is made between an informer's list and its watch is lost to it here, not with
-	// a real API server.
+	// The fake API server loses an object that is created between an informer's list and its watch.
+	// A real API server does not.
 	watched := make(chan struct{}, 16)
 	client.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
 		w, err := client.Tracker().Watch(action.GetResource(), action.GetNamespace())
@@ -107,7 +108,7 @@ func child() error {
 	ended := make(chan error, 1)
 	go func() {
 		err := enforce(ctx, client, agent, options{node: "n1", queue: 98, rate: 1000, interfaces: "ncq", namespace: "netcraq-system"})
-		if ctx.Err() == nil { // no policy that comes is enforced
+		if ctx.Err() == nil { // policies are not enforced any more
 			fmt.Fprintln(os.Stderr, "it has ended by itself:", err)
 			os.Exit(1)
 		}
@@ -142,7 +143,7 @@ func child() error {
 	return <-ended
 }
 
-// podLister is an agent that knows these.
+// podLister is an agent with a set of records.
 type podLister struct {
 	mu      sync.Mutex
 	records []agentapi.Record
@@ -182,7 +183,7 @@ func in(space string, f func() error) error {
 	return <-done
 }
 
-// changeOf makes an object, or replaces it.
+// changeOf is the creation or replacement of an object.
 func changeOf(object any) (c change) {
 	switch o := object.(type) {
 	case *corev1.Namespace:
@@ -197,14 +198,14 @@ func changeOf(object any) (c change) {
 	return c
 }
 
-// node is a network namespace that is a node, with those of its pods.
+// node is a network namespace for a node, and those for its pods.
 type node struct {
 	t      *testing.T
 	prefix string
-	log    strings.Builder // of the enforcers
+	log    strings.Builder // output of the enforcers
 }
 
-// newNode makes a node with pods of these names; the number i has addresses(i).
+// newNode makes a node with pods of these names. Pod number i has addresses(i).
 func newNode(t *testing.T, pods ...string) *node {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -240,7 +241,7 @@ func (n *node) sh(line string) {
 	}
 }
 
-// enforcer is a netcraq-policies on a node.
+// enforcer is a netcraq-policies process on a node.
 type enforcer struct {
 	n     *node
 	cmd   *exec.Cmd
@@ -248,7 +249,7 @@ type enforcer struct {
 	said  *bufio.Scanner
 }
 
-// enforce starts one, and waits until it listens to its API server.
+// enforce starts an enforcer, and waits until it watches its API server.
 func (n *node) enforce(env ...string) *enforcer {
 	n.t.Helper()
 	c := exec.Command("ip", "netns", "exec", n.space("node"), os.Args[0])
@@ -275,7 +276,7 @@ func (n *node) enforce(env ...string) *enforcer {
 func (e *enforcer) wait() error {
 	if !e.said.Scan() || e.said.Text() != "ok" {
 		_ = e.cmd.Process.Kill()
-		_ = e.cmd.Wait() // its log is whole then
+		_ = e.cmd.Wait() // after that its log is complete
 		return fmt.Errorf("the enforcer has ended:\n%s", e.n.log.String())
 	}
 	return nil
@@ -289,7 +290,7 @@ func (e *enforcer) change(c change) error {
 	return e.wait()
 }
 
-// end tells it to, and waits.
+// end makes the enforcer end, and waits for it.
 func (e *enforcer) end() {
 	e.n.t.Helper()
 	e.stdin.Close()
@@ -299,7 +300,7 @@ func (e *enforcer) end() {
 }
 
 // TestEnforce: three pods of two namespaces reach each other as each of a list of policies says, in
-// both families, and as before when the process has ended.
+// both families, and freely after the process has ended.
 func TestEnforce(t *testing.T) {
 	names := []string{"a", "b", "c", "d"} // d is none of the cluster's pods
 	where := map[string]string{"a": "x", "b": "x", "c": "y"}
@@ -379,7 +380,7 @@ func TestEnforce(t *testing.T) {
 			attached.Addresses = append(attached.Addresses,
 				agentapi.Address{Prefix: netip.PrefixFrom(netip.MustParseAddr(ip), 24)})
 		}
-		if name == "a" { // whose addresses the API server does not know yet
+		if name == "a" { // the API server does not know its addresses yet
 			p.Status.PodIPs = nil
 		}
 		change(changeOf(&attached))
@@ -424,7 +425,7 @@ func TestEnforce(t *testing.T) {
 			passed++
 		}
 		if x.want == "" {
-			if err := in(n.space("node"), func() error { // as "nft flush ruleset"
+			if err := in(n.space("node"), func() error { // as "nft flush ruleset" does
 				conn, err := nftables.New()
 				if err == nil {
 					conn.FlushRuleset()
@@ -437,7 +438,7 @@ func TestEnforce(t *testing.T) {
 			expect(x.what+", and a firewall was loaded anew", x.want)
 		}
 	}
-	for family := range 2 { // of c, about which there is no policy
+	for family := range 2 { // c's addresses; no policy selects c
 		if err := in(n.space("d"), func() error {
 			conn, err := net.DialTimeout("tcp", net.JoinHostPort(addresses(2)[family], "8080"), 10*time.Second)
 			if err == nil {

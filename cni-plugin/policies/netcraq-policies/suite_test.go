@@ -24,14 +24,14 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/agentapi"
 )
 
-// envSuite runs the suite, which takes minutes: 4 or 6, the pods' family.
+// envSuite runs the suite, which takes minutes. Its value is the pods' family, 4 or 6.
 const envSuite = "NETCRAQ_POLICY_SUITE"
 
-// TestSuite runs the suite of which SIG Network's policy-assistant was made, Cyclonus: it makes
-// policies, changes labels, namespaces and pods, has each of nine pods of three namespaces ask each
-// at two ports by TCP and UDP, and compares who got an answer with what its own model of
-// NetworkPolicy says. Its cluster is a node of network namespaces here, its API server netcraq-
-// policies' in the test; services, and so probes by their names, there are none.
+// TestSuite runs Cyclonus, the suite from which SIG Network's policy-assistant was made. Cyclonus
+// makes policies and changes labels, namespaces and pods. Each of nine pods in three namespaces
+// connects to each at two ports over TCP and UDP, and Cyclonus compares the results with its own
+// model of NetworkPolicy. Here its cluster is a node of network namespaces, with the fake API
+// server of netcraq-policies. There are no Services, so it probes addresses, not names.
 func TestSuite(t *testing.T) {
 	family := os.Getenv(envSuite)
 	if family != "4" && family != "6" {
@@ -46,7 +46,7 @@ func TestSuite(t *testing.T) {
 			spaces = append(spaces, ns+name)
 		}
 	}
-	spaces = append(spaces, "xd", "y-2a", "y-2b") // which cases make
+	spaces = append(spaces, "xd", "y-2a", "y-2b") // test cases create these
 	n := newNode(t, spaces...)
 	for _, s := range spaces {
 		for _, port := range ports {
@@ -68,7 +68,7 @@ func TestSuite(t *testing.T) {
 	interpreter := connectivity.NewInterpreter(k, resources, &connectivity.InterpreterConfig{
 		ResetClusterBeforeTestCase: true, VerifyClusterStateBeforeTestCase: true, IgnoreLoopback: true,
 		KubeProbeRetries: 5, JobTimeoutSeconds: 1})
-	// Without the examples, which its own default leaves out, too.
+	// Without the examples, which Cyclonus leaves out by default, too.
 	without := []string{generator.TagExample}
 	cases := generator.NewTestCaseGenerator(false, c.IP, namespaces, nil, without).GenerateTestCases()
 	if len(cases) < 100 {
@@ -97,7 +97,7 @@ func TestSuite(t *testing.T) {
 	e.end()
 }
 
-// serve answers at a port of a network namespace, by TCP and by UDP.
+// serve answers at a port of a network namespace, over TCP and UDP.
 func serve(t *testing.T, space string, port int) {
 	t.Helper()
 	var l net.Listener
@@ -133,15 +133,15 @@ func serve(t *testing.T, space string, port int) {
 	}()
 }
 
-// testCluster is the cluster that Cyclonus knows.
+// testCluster implements the cluster interface of Cyclonus.
 type testCluster struct {
 	n      *node
 	e      *enforcer
 	family int
-	spaces []string // whose index is the pod's number
+	spaces []string // the index is the pod's number
 
 	mu         sync.Mutex
-	asked      map[string]int // how often since the last change, by what was asked
+	asked      map[string]int // attempts since the last change, by command
 	namespaces map[string]*corev1.Namespace
 	pods       map[string]*corev1.Pod
 	policies   map[string]*networking.NetworkPolicy
@@ -150,7 +150,7 @@ type testCluster struct {
 
 var errNone = errors.New("there is none")
 
-// put keeps an object, and tells the enforcer of it where that is to know it.
+// put stores an object, and sends the change to the enforcer if there is one.
 func put[T any](k *testCluster, all map[string]*T, key string, object *T, c *change) (*T, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -161,7 +161,7 @@ func put[T any](k *testCluster, all map[string]*T, key string, object *T, c *cha
 	return object, k.change(*c)
 }
 
-// change tells the enforcer. k.mu is held.
+// change sends a change to the enforcer. The caller holds k.mu.
 func (k *testCluster) change(c change) error {
 	k.asked = map[string]int{}
 	return k.e.change(c)
@@ -195,7 +195,7 @@ func (k *testCluster) remove(key string, c *change) error {
 	return k.change(*c)
 }
 
-// within lists what is of a namespace.
+// within lists the objects of a namespace.
 func within[T any](k *testCluster, all map[string]*T, namespace string) (list []T, _ error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -242,7 +242,7 @@ func (k *testCluster) GetAllNamespaces() (*corev1.NamespaceList, error) {
 func (k *testCluster) CreateNetworkPolicy(p *networking.NetworkPolicy) (*networking.NetworkPolicy, error) {
 	p = p.DeepCopy()
 	tcp := corev1.ProtocolTCP
-	fill := func(ports []networking.NetworkPolicyPort) { // as an API server does
+	fill := func(ports []networking.NetworkPolicyPort) { // sets defaults, as an API server does
 		for i := range ports {
 			if ports[i].Protocol == nil {
 				ports[i].Protocol = &tcp
@@ -333,15 +333,15 @@ func (k *testCluster) GetPodsInNamespace(ns string) ([]corev1.Pod, error) {
 	return within(k, k.pods, ns)
 }
 
-// ExecuteRemoteCommand does in a pod's place what /agnhost connect ADDRESS --timeout=...
-// --protocol=... does there.
+// ExecuteRemoteCommand makes the connection that /agnhost connect ADDRESS --timeout=...
+// --protocol=... would make in the pod.
 func (k *testCluster) ExecuteRemoteCommand(ns, pod, _ string, command []string) (string, string, error, error) {
 	protocol := strings.TrimPrefix(command[len(command)-1], "--protocol=")
 	if len(command) != 5 || command[1] != "connect" || (protocol != "tcp" && protocol != "udp") {
 		return "", "", nil, fmt.Errorf("this is no pod for %v", command)
 	}
-	// Blocked is what does not answer. Where that is not as it should be Cyclonus asks again, and a
-	// busy machine is given more time then: for a SYN that is sent again, too.
+	// A connection without an answer counts as blocked. Cyclonus repeats unexpected results; the
+	// patience then grows, so that a busy machine has time to resend a SYN.
 	key := ns + "/" + pod + " " + strings.Join(command, " ")
 	k.mu.Lock()
 	patience := 400*time.Millisecond + time.Duration(k.asked[key])*time.Second

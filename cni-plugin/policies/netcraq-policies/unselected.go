@@ -21,29 +21,29 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/policies/queue"
 )
 
-// unselected tells the kernel which pods of a node no policy selects, so that nobody waits for a
-// judgement of their packets. A pod counts among them only if the agent, which made its interface,
-// and the API server mean the same pod by it: all others are judged.
+// unselected tells the kernel which pods of a node no policy selects, so that their packets do not
+// wait for judgement. A pod is included only if the agent, which made its interface, and the API
+// server agree about the pod. All other pods' packets are judged.
 type unselected struct {
 	node     string
 	agent    podaddresses.Lister
 	pods     corelisters.PodLister
 	policies networkinglisters.NetworkPolicyLister
-	changed  chan struct{} // has room for one: something may have changed
+	changed  chan struct{} // capacity 1: something may have changed
 
-	records []agentapi.Record // last reported by the agent
-	written []string          // that the kernel has
+	records []agentapi.Record // the agent's last answer
+	written []string          // the list that the kernel has
 	at      time.Time
 }
 
 const (
-	// agentEvery is the time between two questions to the agent.
+	// agentEvery is the interval between requests to the agent.
 	agentEvery = time.Second
-	// agentPatience bounds a question to the agent: a policy that has changed waits meanwhile.
+	// agentPatience is the timeout of a request to the agent, which delays changes of policies.
 	agentPatience = 200 * time.Millisecond
 )
 
-// newUnselected watches pods and policies. It has to be called before the informers are started.
+// newUnselected watches pods and policies. Call it before the informers are started.
 func newUnselected(factory informers.SharedInformerFactory, agent podaddresses.Lister,
 	node string) (*unselected, error) {
 	u := &unselected{node: node, agent: agent, pods: factory.Core().V1().Pods().Lister(),
@@ -66,15 +66,15 @@ func newUnselected(factory informers.SharedInformerFactory, agent podaddresses.L
 	return u, err
 }
 
-// run keeps the kernel's set up to date until ctx ends. The informers have to be in sync. The set
-// is empty then: policies that come later are not known.
+// run keeps the kernel's set up to date until ctx ends, and then empties it, because later policies
+// are not known. The informers must be in sync.
 func (u *unselected) run(ctx context.Context) {
 	tick := time.NewTicker(agentEvery)
 	defer tick.Stop()
 	told := ""
 	for ctx.Err() == nil {
 		err := u.write(ctx)
-		if errors.Is(err, unix.ENOENT) { // somebody has removed the tables: Rules.Keep puts them back
+		if errors.Is(err, unix.ENOENT) { // someone has removed the tables, and Rules.Keep restores them
 			err = nil
 		}
 		if err != nil && err.Error() != told {
@@ -92,12 +92,12 @@ func (u *unselected) run(ctx context.Context) {
 	}
 }
 
-// write has the kernel know the pods, if it does not, or if what it knows is about to lapse.
+// write writes the set to the kernel if it has changed or is about to expire.
 func (u *unselected) write(ctx context.Context) error {
 	asked, cancel := context.WithTimeout(ctx, agentPatience)
 	records, err := u.agent.Attachments(asked)
 	cancel()
-	if err == nil { // otherwise what it has said counts: no other interface has such a name
+	if err == nil { // otherwise the last answer counts: no other interface reuses such a name
 		u.records = records
 	}
 	now := u.interfaces()
@@ -105,14 +105,14 @@ func (u *unselected) write(ctx context.Context) error {
 		return nil
 	}
 	if err := queue.SetUnselected(now); err != nil {
-		u.at = time.Time{} // what the kernel has is not known
+		u.at = time.Time{} // the kernel's set is unknown
 		return err
 	}
 	u.written, u.at = now, time.Now()
 	return nil
 }
 
-// interfaces are those of pods that no policy selects, sorted.
+// interfaces are the interfaces of pods that no policy selects, sorted.
 func (u *unselected) interfaces() (names []string) {
 	for _, r := range u.records {
 		pod, err := u.pods.Pods(r.Pod.Namespace).Get(r.Pod.Name)

@@ -1,7 +1,6 @@
-// Package podaddresses tells kube-network-policies which pod has an address, better than the API
-// server alone can. Kubernetes promises that policies hold for a pod before its first process runs,
-// and the API server learns a pod's addresses seconds after that. The node's agent knows them at
-// once, because it has made the interfaces.
+// Package podaddresses tells kube-network-policies which pod has an address. Kubernetes guarantees
+// that policies apply to a pod before its first process runs, but the API server learns a pod's
+// addresses seconds later. The node's agent knows them at once, because it makes the interfaces.
 package podaddresses
 
 import (
@@ -20,24 +19,24 @@ import (
 )
 
 const (
-	// pendingIndex has the node's pods that the API server knows no address of, under pendingValue.
+	// pendingIndex lists the node's pods whose addresses the API server does not know, under
+	// pendingValue.
 	pendingIndex = "netcraqPending"
 	pendingValue = "here"
 
-	// soon is how old the agent's list may be while pods of the node begin: less than it takes from
-	// the end of ADD to a container's first process.
+	// soon is the maximum age of the agent's list while pods of the node start. It is less than the
+	// time from the end of ADD to a container's first process.
 	soon = 20 * time.Millisecond
-	// later is how old it may be otherwise, for sandboxes that are made again under other
-	// addresses.
+	// later is the maximum age otherwise, for sandboxes that are recreated with other addresses.
 	later = time.Second
-	// patience bounds a question to the agent: connections wait meanwhile.
+	// patience is the timeout of a request to the agent, which delays connections.
 	patience = 200 * time.Millisecond
 	// between is the minimum time between two reports of a failure.
 	between = time.Minute
 )
 
-// errNobody makes the library treat an address as no pod's. With an empty list instead, it asks its
-// NRI plugin, without checking that it has one.
+// errNobody makes the library treat an address as belonging to no pod. For an empty list it would
+// call its NRI plugin, without checking that it has one.
 var errNobody = errors.New("no pod has this address")
 
 // Lister lists the attachments of a node: an agent's client.
@@ -45,13 +44,13 @@ type Lister interface {
 	Attachments(ctx context.Context) ([]agentapi.Record, error)
 }
 
-// Informer is an informer of pods for queries by address, which also asks the agent.
+// Informer is an informer of pods for lookups by address, which also uses the agent's list.
 type Informer struct {
 	coreinformers.PodInformer
 	index *indexer
 }
 
-// New makes one for a node. It has to be called before the informer is started.
+// New makes an Informer for a node. Call it before the informer is started.
 func New(pods coreinformers.PodInformer, node string, agent Lister) (*Informer, error) {
 	err := pods.Informer().AddIndexers(cache.Indexers{pendingIndex: func(object any) ([]string, error) {
 		pod, ok := object.(*corev1.Pod)
@@ -66,7 +65,7 @@ func New(pods coreinformers.PodInformer, node string, agent Lister) (*Informer, 
 	return &Informer{pods, &indexer{Indexer: pods.Informer().GetIndexer(), agent: agent}}, nil
 }
 
-// Informer is the one that is shared, with the index of this package.
+// Informer returns the shared informer, with this package's index.
 func (i *Informer) Informer() cache.SharedIndexInformer {
 	return sharedInformer{i.PodInformer.Informer(), i.index}
 }
@@ -88,13 +87,13 @@ type indexer struct {
 	told  time.Time
 }
 
-// ended is true of a pod whose processes have ended for good. Its status keeps its addresses, which
-// another pod may have by now.
+// ended reports whether a pod's processes have ended for good. Its status keeps its addresses,
+// which another pod may have by now.
 func ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// ByIndex gives the pods that have an address: the library has one index, of addresses.
+// ByIndex returns the pods with an address: the library's only index is that of addresses.
 func (x *indexer) ByIndex(name, address string) ([]any, error) {
 	if name == pendingIndex {
 		return x.Indexer.ByIndex(name, address)
@@ -127,8 +126,8 @@ func (x *indexer) ByIndex(name, address string) ([]any, error) {
 	return nil, errNobody
 }
 
-// attached is the pod to which the node's agent has given an address, or nil. The agent's answers
-// are valid up to some age.
+// attached is the pod to which the node's agent has given an address, or nil. It uses an answer of
+// the agent up to a given age.
 func (x *indexer) attached(address string, age time.Duration) *corev1.Pod {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
@@ -154,7 +153,8 @@ func (x *indexer) attached(address string, age time.Duration) *corev1.Pod {
 	return pod
 }
 
-// ask requests the attachments from the agent again. If it does not answer, its last answer counts.
+// ask requests the attachments from the agent. If the agent does not answer, its last answer stays
+// valid.
 func (x *indexer) ask(now time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -1,7 +1,6 @@
-// Package queue makes packets wait in a queue of the kernel's (nfnetlink_queue) until a program
-// judges them: by nftables' own statement (CONFIG_NFT_QUEUE), or on kernels without it by the
-// target of iptables (CONFIG_NETFILTER_XT_TARGET_NFQUEUE), which nftables runs, too
-// (CONFIG_NFT_COMPAT).
+// Package queue makes packets wait in a kernel queue (nfnetlink_queue) until a program judges them.
+// It uses nftables' own statement (CONFIG_NFT_QUEUE) or, on kernels without it, the target of
+// iptables (CONFIG_NETFILTER_XT_TARGET_NFQUEUE), which nftables can run, too (CONFIG_NFT_COMPAT).
 package queue
 
 import (
@@ -22,11 +21,11 @@ import (
 // Table is the name of the tables, of ip and ip6.
 const Table = "netcraq_policies"
 
-// families are those that have such a table.
+// families are the address families with a table.
 var families = []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6}
 
-// target is xt_NFQUEUE of the revision 3 (struct xt_NFQ_info_v3 of linux/netfilter/xt_NFQUEUE.h):
-// the queue's number, how many queues there are, flags.
+// target is xt_NFQUEUE, revision 3 (struct xt_NFQ_info_v3 of linux/netfilter/xt_NFQUEUE.h): the
+// queue's number, the number of queues, and flags.
 func target(number uint16, failOpen bool) *expr.Target {
 	const bypass = 1
 	info := binaryutil.NativeEndian.PutUint16(number)
@@ -35,28 +34,30 @@ func target(number uint16, failOpen bool) *expr.Target {
 	if failOpen {
 		flags = bypass
 	}
-	info = append(append(info, binaryutil.NativeEndian.PutUint16(flags)...), 0, 0) // aligned
+	info = append(append(info, binaryutil.NativeEndian.PutUint16(flags)...), 0, 0) // padding for alignment
 	unknown := xt.Unknown(info)
 	return &expr.Target{Name: "NFQUEUE", Rev: 3, Info: &unknown}
 }
 
 // Rules are the kernel's rules for the first packets of connections.
 type Rules struct {
-	// Number is the queue's.
+	// Number is the queue's number.
 	Number uint16
 	// Prefix begins the names of pods' interfaces.
 	Prefix string
-	// FailOpen lets connections pass when nobody listens at the queue. Otherwise none does.
+	// FailOpen lets connections pass while no process listens at the queue. Otherwise they are
+	// dropped.
 	FailOpen bool
-	// Rate is how many packets a second the queue takes from one address of a pod of this node.
-	// From any other address it takes farTimes as many. The kernel drops the rest. 0: no bound.
+	// Rate is the maximum number of packets a second that the queue takes from one address of a pod
+	// of this node. For any other address it is farTimes as many. The kernel drops the rest. 0: no
+	// limit.
 	Rate uint32
 }
 
-// From one address elsewhere the queue takes farTimes the rate of a pod of this node, since a node
-// puts its own address in place of those of a Service's clients. A source may be ahead of its rate
-// by a quarter of a second's packets, and by maxBurst at most, since the queue has 1,024 places.
-// The kernel remembers maxSources sources of each kind, for sourceLasting.
+// An address outside of this node may have farTimes the rate of a pod of this node, because a node
+// replaces the addresses of a Service's clients by its own. The burst of a source is a quarter of a
+// second's packets, but at most maxBurst, because the queue has 1,024 places. The kernel remembers
+// maxSources sources of each kind for sourceLasting.
 const (
 	farTimes      = 4
 	maxBurst      = 500
@@ -64,34 +65,33 @@ const (
 	sourceLasting = 10 * time.Second
 )
 
-// Lasting is how long SetUnselected counts. A process that does not repeat it has ended, so the
-// policies that come are not known.
+// Lasting is the lifetime of SetUnselected's list. A process that does not repeat it has ended, so
+// new policies would be missed.
 const Lasting = 30 * time.Second
 
 // unselected is the set that SetUnselected writes.
 const unselected = "unselected"
 
-// toSwitch is the node's own interface that leads to its switch (package nodeswitch). Its name
-// begins as those of pods do.
+// toSwitch is the node's own interface to its switch (package nodeswitch). Its name has the prefix
+// of pods' interfaces.
 const toSwitch = "ncqnode"
 
 // Operands of rules (linux/netfilter/nf_tables.h: NFT_META_IIFKIND, NFT_META_OIFKIND), and the kind
-// of tunnels to other nodes. To nftables a packet that a tunnel has wrapped comes from the tunnel's
-// interface. Names of tunnels between switches begin like those of pods.
+// of tunnel interfaces. For nftables an encapsulated packet comes from the tunnel's interface, and
+// the names of tunnels between switches have the prefix of pods' interfaces.
 const (
 	metaIIFKind = 26
 	metaOIFKind = 27
 	tunnelKind  = "vxlan"
 )
 
-// Apply makes the listener of a queue judge the first packet of each connection from or to a pod of
-// this node, where the node routes it: after services' addresses were replaced by pods', and before
-// the source changes. These pass: what IPv6 needs on a link (Neighbor Discovery, Multicast Listener
-// Discovery), packets of root's processes on the node (kubelet's probes), packets of a connection
-// that was let pass, and those that SetUnselected names. Packets of one source over its rate are
-// dropped before the queue, so that it does not keep others out. Existing rules are replaced at
-// once, and every pod's packets are judged then. The result says which of the two ways the kernel
-// has.
+// Apply makes a queue's listener judge the first packet of each connection from or to a pod of this
+// node, at the point where the node routes it: after services' addresses are replaced by pods', and
+// before the source changes. These pass unjudged: link messages of IPv6 (Neighbor Discovery,
+// Multicast Listener Discovery), packets of root's processes on the node (kubelet's probes),
+// packets of an accepted connection, and packets of SetUnselected's pods. Packets over their
+// source's rate are dropped before the queue, so that one source cannot fill it. Apply replaces
+// existing rules atomically, and empties SetUnselected's list. by names the kernel's mechanism.
 func (r Rules) Apply() (by string, err error) {
 	conn, err := nftables.New()
 	if err != nil {
@@ -100,9 +100,9 @@ func (r Rules) Apply() (by string, err error) {
 	return r.applyBy(conn)
 }
 
-// Keep restores Apply's rules in the calling thread's network namespace as soon as somebody has
-// deleted them, until ctx ends, and calls restored then. It returns at once. Nothing is restored
-// after ended is closed. Every pod's packets are judged after it, until SetUnselected is called.
+// Keep restores Apply's rules in the calling thread's network namespace whenever someone deletes
+// them, until ctx ends, and calls restored after each attempt. It returns at once. After ended is
+// closed it restores nothing. A restoration empties SetUnselected's list.
 func (r Rules) Keep(ctx context.Context, restored func(error)) (ended <-chan struct{}, err error) {
 	return nftwatch.Watch(ctx, func() {
 		conn, err := nftables.New()
@@ -117,7 +117,7 @@ func (r Rules) Keep(ctx context.Context, restored func(error)) (ended <-chan str
 	})
 }
 
-// applyBy is Apply by a connection.
+// applyBy is Apply over a given connection.
 func (r Rules) applyBy(conn *nftables.Conn) (by string, err error) {
 	if r.Prefix == "" || len(r.Prefix) >= unix.IFNAMSIZ {
 		return "", fmt.Errorf("interfaces have names of 1 to %d bytes, which do not begin with %q", unix.IFNAMSIZ-1, r.Prefix)
@@ -139,10 +139,9 @@ func (r Rules) applyBy(conn *nftables.Conn) (by string, err error) {
 	return "iptables' NFQUEUE in nftables", nil
 }
 
-// SetUnselected says which interfaces belong to pods that no policy selects, and replaces its
-// former list. A packet between two such pods, or between one and an address that is not a pod of
-// this node, is not judged. It holds for Lasting. The error is unix.ENOENT if the rules do not
-// exist.
+// SetUnselected replaces the list of interfaces of pods that no policy selects. A packet between
+// two such pods, or between one and an address that is not a pod of this node, is not judged. The
+// list expires after Lasting. The error is unix.ENOENT if the rules do not exist.
 func SetUnselected(interfaces []string) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -170,22 +169,22 @@ func unselectedSet(t *nftables.Table) *nftables.Set {
 		KeyByteOrder: binaryutil.NativeEndian} // for nft list
 }
 
-// interfaceName is an interface's name as the kernel compares it.
+// interfaceName is an interface's name in the form that the kernel compares.
 func interfaceName(name string) []byte {
 	return append([]byte(name), make([]byte, unix.IFNAMSIZ-len(name))...)
 }
 
-// ofALink are the types of ICMPv6 messages that IPv6 needs on a link, and the hop limit that they
-// have there: Multicast Listener Discovery (RFC 2710, RFC 3810), from a link-local address, and
-// Neighbor Discovery (RFC 4861). No router forwards these. With another hop limit or source they
-// are a host's ordinary packets, which policies rule.
+// ofALink are the types of ICMPv6 messages that IPv6 needs on a link, and their hop limit there:
+// Multicast Listener Discovery (RFC 2710, RFC 3810), from a link-local address, and Neighbor
+// Discovery (RFC 4861). No router forwards these. With another hop limit or source they are
+// ordinary packets, to which policies apply.
 var ofALink = []struct{ first, last, hopLimit byte }{{130, 132, 1}, {133, 137, 255}, {143, 143, 1}}
 
-// apply writes the tables; judge is the statement that has a packet judged.
+// apply writes the tables; judge is the statement that queues a packet.
 func (r Rules) apply(conn *nftables.Conn, judge expr.Any) error {
 	for _, family := range families {
 		t := &nftables.Table{Family: family, Name: Table}
-		conn.AddTable(t) // so that there is one to delete
+		conn.AddTable(t) // so that DelTable finds one to delete
 		conn.DelTable(t)
 		conn.AddTable(t)
 		free := unselectedSet(t)
@@ -198,8 +197,8 @@ func (r Rules) apply(conn *nftables.Conn, judge expr.Any) error {
 		}
 		c := conn.AddChain(&nftables.Chain{Table: t, Name: "postrouting", Type: nftables.ChainTypeFilter,
 			Hooknum: nftables.ChainHookPostrouting,
-			// The library's chain, which has no bound, comes next (-5): on kernels with
-			// CONFIG_NFT_QUEUE it has the same packets judged again.
+			// The library's own chain, which has no rate limit, comes next (-5). On kernels with
+			// CONFIG_NFT_QUEUE it queues the same packets again.
 			Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource - 6)})
 		rule := func(exprs ...expr.Any) { conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: exprs}) }
 		accept := &expr.Verdict{Kind: expr.VerdictAccept}
@@ -211,7 +210,7 @@ func (r Rules) apply(conn *nftables.Conn, judge expr.Any) error {
 					&expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: []byte{of.first}, ToData: []byte{of.last}},
 					&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 7, Len: 1},
 					&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{of.hopLimit}}}
-				if of.hopLimit < 255 { // a packet with a larger one may have been forwarded
+				if of.hopLimit < 255 { // a router may have decremented a larger one
 					exprs = append(exprs,
 						&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 8, Len: 2},
 						&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 2, Mask: []byte{0xff, 0xc0},
@@ -239,7 +238,7 @@ func (r Rules) apply(conn *nftables.Conn, judge expr.Any) error {
 	return nil
 }
 
-// ofPod matches an interface that is a pod's, and leaves its name in the register 1.
+// ofPod matches a pod's interface, and leaves its name in register 1.
 func (r Rules) ofPod(key expr.MetaKey) []expr.Any {
 	kind := expr.MetaKey(metaIIFKind)
 	if key == expr.MetaKeyOIFNAME {
@@ -252,7 +251,7 @@ func (r Rules) ofPod(key expr.MetaKey) []expr.Any {
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: interfaceName(toSwitch)}}
 }
 
-// queue makes the chain of what is judged: what is over its source's rate is dropped there.
+// queue makes the chain for packets to be judged, which drops those over their source's rate.
 func (r Rules) queue(conn *nftables.Conn, t *nftables.Table, judge expr.Any) (*nftables.Chain, error) {
 	c := conn.AddChain(&nftables.Chain{Table: t, Name: "queue"})
 	source := &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: 4}
@@ -283,7 +282,7 @@ func (r Rules) queue(conn *nftables.Conn, t *nftables.Table, judge expr.Any) (*n
 	return c, nil
 }
 
-// Remove takes the tables away.
+// Remove removes the tables.
 func Remove() error {
 	var errs []error
 	for _, family := range families {

@@ -53,8 +53,7 @@ func in(t *testing.T, space string, f func() error) error {
 	return <-done
 }
 
-// judge has connections to the port that is allowed pass, and no others, until the function that it
-// gives is called.
+// judge accepts only connections to the permitted port, until end is called.
 func judge(t *testing.T, space string) (end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -83,8 +82,8 @@ func judge(t *testing.T, space string) (end func()) {
 	return func() { cancel(); nf.Close() }
 }
 
-// icmp reports whether an ICMPv6 message of a pod arrives at another one, which it waits for longer
-// if that is expected.
+// icmp reports whether a pod's ICMPv6 message arrives at another pod. It waits longer if it expects
+// the message.
 func icmp(t *testing.T, from, to, address string, kind byte, hops int, expected bool) bool {
 	t.Helper()
 	var l net.PacketConn
@@ -133,8 +132,8 @@ func icmp(t *testing.T, from, to, address string, kind byte, hops int, expected 
 	return false
 }
 
-// TestApply: what pods of a node say to each other is judged, in both families; what nobody judges
-// does not pass, and what is between the node's own interfaces is nobody's business.
+// TestApply: packets between pods of a node are judged, in both families. They do not pass without
+// a judge. Packets between the node's own interfaces are not judged.
 func TestApply(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("skipped: needs root, for network namespaces")
@@ -244,7 +243,7 @@ func TestApply(t *testing.T) {
 			t.Errorf("%s: it is not as is judged", address)
 		}
 	}
-	// Messages that belong to one link are nobody's way around policies, whatever their hop limit.
+	// Messages for one link do not bypass policies, whatever their hop limit.
 	for _, kind := range []byte{130, 131, 132, 133, 134, 135, 136, 137, 143} {
 		for _, hops := range []int{2, 64, 255} {
 			if icmp(t, spaces[1], spaces[2], b[1], kind, hops, false) {
@@ -265,7 +264,7 @@ func TestApply(t *testing.T) {
 	if !passes(spaces[1], spaces[2], b[0], denied, long) {
 		t.Error("nobody judges, and nothing passes, with failOpen")
 	}
-	for range 2 { // the second time of nothing
+	for range 2 { // the second time there is nothing to remove
 		if err := in(t, node, Remove); err != nil {
 			t.Error(err)
 		}
@@ -282,8 +281,8 @@ func TestApply(t *testing.T) {
 	t.Logf("packets are queued by %s here", by)
 }
 
-// TestTunnels: what a node sends by tunnels, its pods' packets in them or what its switch passes
-// on, is not a pod's packet itself: nobody judges it, and no pod's rate counts for it.
+// TestTunnels: a node's tunnel packets, with pods' packets or the switch's frames inside, are not
+// judged as a pod's, and do not count for any pod's rate.
 func TestTunnels(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("skipped: needs root, for network namespaces")
@@ -294,7 +293,7 @@ func TestTunnels(t *testing.T) {
 		sh(t, "ip netns add "+s)
 		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", s).Run() })
 	}
-	// The bridge stands for the switch, which passes frames on as they are.
+	// The bridge stands for the switch: it forwards frames unchanged.
 	sh(t, fmt.Sprintf(`ip -n %[1]s link add eth0 type veth peer name eth0 netns %[3]s
 		ip -n %[1]s addr add 10.9.0.1/24 dev eth0; ip -n %[1]s link set eth0 up
 		ip -n %[3]s addr add 10.9.0.2/24 dev eth0; ip -n %[3]s link set eth0 up
@@ -314,7 +313,7 @@ func TestTunnels(t *testing.T) {
 	defer wire.Close()
 	arrives := func() bool {
 		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
-			_ = exec.Command("ip", "netns", "exec", pod, "ping", "-c1", "-W1", "10.8.0.9").Run() // it asks by ARP
+			_ = exec.Command("ip", "netns", "exec", pod, "ping", "-c1", "-W1", "10.8.0.9").Run() // sends ARP requests
 			_ = wire.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 			if _, _, err := wire.ReadFrom(make([]byte, 2000)); err == nil {
 				return true
@@ -337,7 +336,7 @@ func TestTunnels(t *testing.T) {
 		}
 		_ = wire.SetReadDeadline(time.Now().Add(time.Millisecond))
 		for err := error(nil); err == nil; {
-			_, _, err = wire.ReadFrom(make([]byte, 2000)) // what came before the rules
+			_, _, err = wire.ReadFrom(make([]byte, 2000)) // skip packets from before the rules
 		}
 		if !arrives() {
 			t.Errorf("with a rate of %d and nobody who judges, a tunnel's packet does not leave the node", rate)
@@ -345,8 +344,7 @@ func TestTunnels(t *testing.T) {
 	}
 }
 
-// TestKeep: a firewall that is loaded again takes the tables away, and they are there again at
-// once, until those who keep them end.
+// TestKeep: when a reloaded firewall removes the tables, Keep restores them at once, until it ends.
 func TestKeep(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("skipped: needs root, for network namespaces")
@@ -385,7 +383,7 @@ func TestKeep(t *testing.T) {
 	}
 	flush := func() {
 		t.Helper()
-		if err := in(t, node, func() error { // as "nft flush ruleset"
+		if err := in(t, node, func() error { // as "nft flush ruleset" does
 			conn, err := nftables.New()
 			if err != nil {
 				return err

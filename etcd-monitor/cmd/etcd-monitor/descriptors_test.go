@@ -19,11 +19,12 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
-// count is how often something stands in what a program has written.
+// count is the number of times that s occurs in a program's output.
 func count(errs *syncbuffer.Buffer, s string) int { return strings.Count(errs.String(), s) }
 
-// Out of file descriptors the program says so, once, and counts it; it serves those that are
-// connected, takes no processor's time for the others, and lets them in as soon as it can.
+// TestOutOfDescriptors: a program that is out of file descriptors reports it once and counts it. It
+// still serves connected clients, wastes no processor time on the waiting ones, and accepts them as
+// soon as it can.
 func TestOutOfDescriptors(t *testing.T) {
 	errs := &syncbuffer.Buffer{}
 	cmd, at := startProgram(t, errs)
@@ -45,7 +46,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	var others []net.Conn
-	for range 20 { // the kernel takes them; the program has no descriptors for all
+	for range 20 { // the kernel accepts them; the program lacks descriptors for all
 		c, err := net.Dial("tcp", u.Host)
 		if err != nil {
 			t.Fatal(err)
@@ -58,7 +59,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		poll.Until(t, 20*time.Second, what, so)
 	}
 	until("it says so", func() bool { return count(errs, "clients cannot connect") > 0 })
-	// Of processor time, in hundredths of a second.
+	// Processor time, in hundredths of a second.
 	used := func() int {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
 		if err != nil {

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	etcdWait  = 5 * time.Second // for etcd to answer at all, before the work is done
-	trainWait = 5 * time.Minute // for all of it; an export of 400 KB takes seconds
+	etcdWait  = 5 * time.Second // timeout for etcd's first answer
+	trainWait = 5 * time.Minute // timeout for the whole work; an export of 400 KB takes seconds
 )
 
-// dictionary is the command for the dictionaries of values.
+// dictionary is the command for dictionaries that compress values.
 func dictionary(stdout io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dictionary",

@@ -19,8 +19,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// A dictionary that is trained from an export is in etcd for the gateways, each under a version of
-// its own.
+// TestDictionary: a dictionary that is trained from an export is stored in etcd for the gateways,
+// each under its own version.
 func TestDictionary(t *testing.T) {
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
 	const export = "../../../experiments/data/etcd-export.json"
@@ -67,7 +67,7 @@ func TestDictionaryMistakes(t *testing.T) {
 	}
 }
 
-// TestNewDictionary: a gateway has a dictionary as soon as it is in etcd.
+// TestNewDictionary: a gateway uses a dictionary as soon as it is in etcd.
 func TestNewDictionary(t *testing.T) {
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
 	etcd := etcdtest.Client(t, cluster.Endpoints()...)

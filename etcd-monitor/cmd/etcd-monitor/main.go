@@ -1,5 +1,5 @@
 // Command etcd-monitor is an etcd v3 endpoint in front of an etcd cluster. It counts reads, and
-// lets the network answer reads of the keys that are read most (docs/etcd.md).
+// lets the network answer reads of the most-read keys (docs/etcd.md).
 package main
 
 import (
@@ -25,14 +25,14 @@ const (
 	exitBadInput = 2 // the command line, or the files that it names
 )
 
-// badInput marks an error that is the caller's.
+// badInput marks an error in the command line or in a file that it names.
 type badInput struct{ error }
 
 func (b badInput) Unwrap() error { return b.error }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends it at once
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 

@@ -32,7 +32,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// Mistakes on the command line are found before anything starts, and the message says what to do.
+// TestMistakes: mistakes on the command line are found before anything starts, and the message
+// names the remedy.
 func TestMistakes(t *testing.T) {
 	a := testcerts.NewAuthority(t)
 	certs, _ := a.Issue("server", "")
@@ -103,14 +104,14 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// ready runs the command until end is called, and gives what its first line says, and its exit
-// code.
+// ready runs the command until end is called. It returns the command's first line; end returns its
+// exit code.
 func ready(t *testing.T, args ...string) (line string, end func() int) {
 	t.Helper()
 	return readyLogging(t, new(syncbuffer.Buffer), args...)
 }
 
-// readyLogging is ready, with a buffer for what the command logs.
+// readyLogging is ready with a buffer for the command's log.
 func readyLogging(t *testing.T, errs *syncbuffer.Buffer, args ...string) (line string, end func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -151,8 +152,8 @@ func endpoint(t *testing.T, line string) string {
 	return m[1]
 }
 
-// With nothing given there is an etcd; what was written is there after a restart; metrics say what
-// happened; a signal ends it, with a watch under way.
+// TestEmbedded: without arguments the command starts an etcd. Data survive a restart, metrics count
+// requests, and a signal ends the command even with an open watch.
 func TestEmbedded(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	args := []string{"--data-dir", dir, "--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "127.0.0.1:0"}
@@ -196,7 +197,7 @@ func TestEmbedded(t *testing.T) {
 	}
 }
 
-// A gateway starts before its etcd does: clients wait for it as long as they like.
+// TestBeforeEtcd: a gateway can start before its etcd; clients wait for etcd as long as they like.
 func TestBeforeEtcd(t *testing.T) {
 	a := testport.Free(t)
 	var log syncbuffer.Buffer
@@ -227,7 +228,7 @@ func TestBeforeEtcd(t *testing.T) {
 	logs("etcd answers")
 }
 
-// An etcd whose certificate nobody has signed is reached only if that is asked for.
+// TestUnverified: an etcd with an untrusted certificate is used only if the flag for it is given.
 func TestUnverified(t *testing.T) {
 	certs, _ := testcerts.NewAuthority(t).Issue("etcd", "", "nobody.example")
 	etcd := etcdtest.New(t, 1, etcdtest.Options{TLS: transport.TLSInfo{CertFile: certs.CertFile,
@@ -246,8 +247,9 @@ func TestUnverified(t *testing.T) {
 	}
 }
 
-// With a controller the key-value service is served here. While nothing is placed, or the
-// controller does not answer, all goes to etcd; what is the gateways' own cannot be written.
+// TestController: with a controller this process serves the key-value service. While no key is
+// placed, or the controller does not answer, all requests go to etcd. Clients cannot write the
+// gateways' own keys.
 func TestController(t *testing.T) {
 	chains := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "[]")
@@ -290,8 +292,9 @@ func TestController(t *testing.T) {
 	}
 }
 
-// Where etcd looks at who asks, it goes on to do so: clients write and read what their roles allow,
-// if the roles may read the gateways' own keys too, which writes are made conditional on.
+// TestAuthentication: with etcd's authentication clients read and write what their roles permit.
+// The roles must also permit reading the gateways' own keys, because writes are conditional on
+// these.
 func TestAuthentication(t *testing.T) {
 	chains := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "[]")
@@ -362,8 +365,8 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// Clients speak the versions of TLS and use the cipher suites that the gateway is told; the
-// gateway's own variables are alongside its metrics; a namespace is the clients'.
+// TestServing: clients must use the configured TLS versions and cipher suites; the metrics include
+// the gateway's own; clients see a namespace.
 func TestServing(t *testing.T) {
 	a := testcerts.NewAuthority(t)
 	certs, _ := a.Issue("server", "")

@@ -21,8 +21,8 @@ import (
 	"github.com/netcraq/netcraq/internal/racedetector"
 )
 
-// startProgram builds the program and starts it before an etcd of its own, until the test is over,
-// and gives its API's address.
+// startProgram builds the program and runs it with an etcd in front of which it stands, until the
+// test is over. It returns the address of the program's API.
 func startProgram(t *testing.T, stderr io.Writer) (cmd *exec.Cmd, at string) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "etcd-monitor")
@@ -51,9 +51,9 @@ func startProgram(t *testing.T, stderr io.Writer) (cmd *exec.Cmd, at string) {
 	return cmd, endpoint(t, s.Text())
 }
 
-// TestMemory reads more and more different keys through the program: its memory does not grow by
-// more than 64 MB, and hardly grows at all. NETCRAQ_MEMORY_KEYS=1000000 is the long run; there are
-// counters for 8,192 keys, so the short one has many times more keys than have one, too.
+// TestMemory reads an increasing number of different keys through the program: its memory grows by
+// less than 64 MB, and hardly at all. NETCRAQ_MEMORY_KEYS=1000000 is the long run. The short run,
+// too, has many times more keys than the 8,192 that have counters.
 func TestMemory(t *testing.T) {
 	if racedetector.Enabled {
 		t.Skip("skipped: the client and etcd take minutes with the race detector; make test runs it without")

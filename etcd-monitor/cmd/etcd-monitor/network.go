@@ -18,17 +18,17 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
-const etcdTxnOps = 128 // embed.DefaultMaxTxnOps, without etcd's server
+const etcdTxnOps = 128 // equals embed.DefaultMaxTxnOps, without importing etcd's server
 
-// network is the key-value service with placed keys read from the network, and its connections.
+// network is the key-value service that reads placed keys from the network, and its connections.
 type network struct {
 	*service.Service
-	etcd   *clientv3.Client // under the gateway's own name, if it has one
-	nobody *clientv3.Client // under none
+	etcd   *clientv3.Client // under the gateway's own user, if it has one
+	nobody *clientv3.Client // under no user
 }
 
-// openNetwork makes the key-value service. It waits for etcd: without knowing which keys are placed
-// it could neither read nor write any.
+// openNetwork makes the key-value service. It waits for etcd: without the list of placed keys the
+// service could neither read nor write any key.
 func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, newest *gateway.Newest,
 	metrics *hotkeys.Metrics, log *slog.Logger, stderr io.Writer) (*network, error) {
 	level := zap.WarnLevel
@@ -52,7 +52,7 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 		Owner:      fmt.Sprintf("etcd-monitor %s %d", host, os.Getpid()),
 		RoundTrip:  metrics.Network, Keeper: true, SealAge: o.sealAge, Log: log, Detail: detail,
 	}
-	if o.ownEtcd { // which takes more
+	if o.ownEtcd { // its limit is higher
 		cfg.MaxTxnOps, cfg.MaxRequestBytes = etcdTxnOps, int(o.maxRequestBytes)
 	}
 	for said := false; ; said = true {
@@ -75,7 +75,7 @@ func (o *options) openNetwork(ctx context.Context, upstream *gateway.Upstream, n
 	}
 }
 
-// tryNetwork asks etcd once for what the service needs to begin.
+// tryNetwork makes one attempt to read from etcd what the service needs.
 func (o *options) tryNetwork(ctx context.Context, upstream *gateway.Upstream, cfg service.Config) (
 	*network, error) {
 	connecting, cancel := context.WithTimeout(ctx, etcdWait)
@@ -93,7 +93,7 @@ func (o *options) tryNetwork(ctx context.Context, upstream *gateway.Upstream, cf
 	return &network{Service: s, etcd: etcd}, nil
 }
 
-// Close ends the background work; requests must have ended.
+// Close ends the background work. All requests must have ended before.
 func (n *network) Close() {
 	n.Service.Close()
 	n.etcd.Close()

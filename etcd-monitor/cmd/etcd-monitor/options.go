@@ -28,24 +28,24 @@ import (
 	"github.com/netcraq/netcraq/internal/configfile"
 )
 
-// options are the command line's.
+// options are the command-line options.
 type options struct {
-	file      string // with flags
+	file      string // file with flags
 	endpoints []string
 	sync      time.Duration
-	discovery struct { // of the endpoints
+	discovery struct { // DNS discovery of the endpoints
 		domain, name string
 		insecure     bool
 	}
-	towards  transport.TLSInfo // etcd
+	towards  transport.TLSInfo // for connections to etcd
 	dataDir  string
-	ownEtcd  bool // it runs in this process
+	ownEtcd  bool // etcd runs in this process
 	embedded string
 
 	listen    []string
 	advertise []string
 	clients   transport.TLSInfo
-	tls       struct { // towards clients
+	tls       struct { // for connections of clients
 		min, max string
 		ciphers  []string
 	}
@@ -53,7 +53,7 @@ type options struct {
 	profiles    bool
 	relay       bool
 	toLeader    bool
-	// readsToLeader is for linearizable reads with small answers.
+	// readsToLeader sends linearizable reads with small answers to the leader.
 	readsToLeader bool
 	namespace     string
 	metrics       string
@@ -63,13 +63,13 @@ type options struct {
 	keepAliveMin, keepAlive, keepAliveT time.Duration
 
 	controller  string
-	token       string // the file with the controller's, over TCP
+	token       string // file with the controller's token for TCP
 	sealAge     time.Duration
 	prefix      string
-	controllers []string // the prefixes of their keys
+	controllers []string // the prefixes of the controllers' keys
 	user        string
-	password    string // the file that has it
-	secret      string // what it is
+	password    string // file with the password
+	secret      string // content of that file
 
 	topKeys  int
 	logLevel string
@@ -126,8 +126,8 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
-// flagsOfEtcd are those that all commands have: how to reach etcd, as whom, and where the gateways'
-// own keys are.
+// flagsOfEtcd are the flags of all commands: etcd's endpoints, the user, and the prefix of the
+// gateways' own keys.
 func (o *options) flagsOfEtcd(f *pflag.FlagSet, without string) {
 	f.StringSliceVar(&o.endpoints, "endpoints", nil, "etcd's client URLs"+without)
 	f.DurationVar(&o.sync, "endpoints-auto-sync-interval", 0, "interval at which the member list is read from etcd and replaces --endpoints (0: never)")
@@ -143,17 +143,17 @@ func (o *options) flagsOfEtcd(f *pflag.FlagSet, without string) {
 	f.StringVar(&o.prefix, "prefix", placement.DefaultPrefix, "prefix of the gateways' own keys in etcd; the controller and all gateways need the same")
 }
 
-// flagReserved is for the commands that tell clients' keys from the project's own.
+// flagReserved is for commands that distinguish clients' keys from the project's own.
 func (o *options) flagReserved(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.controllers, "etcd-prefix", []string{defaultControllers}, "prefixes of the controllers' own keys in etcd, as set there. With --controller, clients cannot read, write or watch these keys or those under --prefix")
 }
 
-// reserved are the keys that are not a client's.
+// reserved are the keys that clients may not use.
 func (o *options) reserved() reserved.Keys {
 	return reserved.With(append(slices.Clone(o.controllers), o.prefix)...)
 }
 
-// checkOwn checks what is said about the gateways' own business in etcd, and reads the password.
+// checkOwn checks the options for the gateways' own keys in etcd, and reads the password.
 func (o *options) checkOwn() error {
 	if len(o.prefix) < 2 || !strings.HasSuffix(o.prefix, "/") || !utf8.ValidString(o.prefix) {
 		return fmt.Errorf("--prefix %q: give some text that ends with a slash, such as %s: every key that begins with it is the gateways'", o.prefix, placement.DefaultPrefix)
@@ -176,7 +176,7 @@ func (o *options) checkOwn() error {
 	return nil
 }
 
-// check finds mistakes before anything is started, and says what to do about them.
+// check finds mistakes before anything is started. Its errors name the remedy.
 func (o *options) check() (level slog.Level, listen []url.URL, err error) {
 	fail := func(format string, a ...any) (slog.Level, []url.URL, error) {
 		return level, nil, badInput{fmt.Errorf(format, a...)}
@@ -302,7 +302,7 @@ func (o *options) check() (level slog.Level, listen []url.URL, err error) {
 	return level, listen, nil
 }
 
-// checkUpstream checks what is said about etcd.
+// checkUpstream checks the options about etcd.
 func (o *options) checkUpstream() error {
 	if o.sync < 0 || o.sync > 0 && o.sync < time.Second {
 		return fmt.Errorf("--endpoints-auto-sync-interval %v: give a second or more, or 0 for never", o.sync)
@@ -330,7 +330,7 @@ func (o *options) checkUpstream() error {
 				return fmt.Errorf("--endpoints %q: give URLs, or HOST:PORT", e)
 			}
 			if o.towards.TrustedCAFile != "" || o.towards.CertFile != "" {
-				e = "https://" + e // in etcdctl's form
+				e = "https://" + e // the form of etcdctl
 			} else {
 				e = "http://" + e
 			}
@@ -360,7 +360,7 @@ func (o *options) checkUpstream() error {
 	return nil
 }
 
-// checkVersions reads what is said about TLS towards clients.
+// checkVersions parses the options about TLS for clients.
 func (o *options) checkVersions() error {
 	var err error
 	if o.clients.MinVersion, err = tlsutil.GetTLSVersion(o.tls.min); err != nil {
@@ -381,7 +381,7 @@ func (o *options) checkVersions() error {
 	return nil
 }
 
-// discover asks DNS for etcd, if that is asked for.
+// discover looks up etcd in DNS, if the options ask for it.
 func (o *options) discover() error {
 	if o.discovery.domain == "" {
 		if o.discovery.name != "" || o.discovery.insecure {
@@ -400,7 +400,7 @@ func (o *options) discover() error {
 	return nil
 }
 
-// clientURL reads a URL as etcd has them for clients.
+// clientURL parses a client URL in etcd's form.
 func clientURL(s string) (*url.URL, error) {
 	u, err := url.Parse(s)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
 )
 
-// startEmbedded starts the etcd in this process. What it logs goes to a file: at its end it logs
-// errors that are none.
+// startEmbedded starts the etcd in this process. Its log goes to a file, because at its end it logs
+// errors that are harmless.
 func (o *options) startEmbedded(ctx context.Context) (ownEtcd, error) {
 	if o.dataDir == "" {
 		o.dataDir = defaultDataDir
@@ -21,7 +21,7 @@ func (o *options) startEmbedded(ctx context.Context) (ownEtcd, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	cfg := embedded.Config{DataDir: o.dataDir, Client: o.embedded, LogOutput: filepath.Join(o.dataDir, "etcd.log")}
-	if o.controller != "" { // so that clients have etcd's limits, and the gateway room alongside them
+	if o.controller != "" { // clients get etcd's own limits, and the gateway has room for its additions
 		cfg.Adjust = func(c *embed.Config) {
 			c.MaxTxnOps += guarded.MoreTxnOps
 			c.MaxRequestBytes = o.maxRequestBytes + guarded.MoreRequestBytes

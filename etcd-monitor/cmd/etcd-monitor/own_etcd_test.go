@@ -10,8 +10,8 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// With the tag slim, as make run builds it, the program is built without etcd's server, and says
-// so to who asks for an etcd in it.
+// TestSlim: with the tag slim, which make run uses, the program is built without etcd's server. It
+// refuses options that need that server.
 func TestSlim(t *testing.T) {
 	if etcdTxnOps != embed.DefaultMaxTxnOps {
 		t.Errorf("etcd allows %d operations in a transaction", embed.DefaultMaxTxnOps)

@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
 )
 
-// sealing is the command for the sealing keys of placed keys' cells.
+// sealing is the command for the keys that seal the cells of placed keys.
 func sealing(stdout io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "seal",
@@ -82,7 +82,7 @@ etcd answers for them meanwhile.`,
 	return cmd
 }
 
-// withSeals does something with the keys in etcd.
+// withSeals calls what with the sealing keys in etcd.
 func (o *options) withSeals(ctx context.Context, what func(context.Context, *seal.Keys) error) error {
 	if err := o.checkEtcd(); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (o *options) withSeals(ctx context.Context, what func(context.Context, *sea
 	})
 }
 
-// checkEtcd says what is wrong with the flags by which a command finds the gateways' etcd.
+// checkEtcd checks the flags for the gateways' etcd.
 func (o *options) checkEtcd() error {
 	if o.endpoints == nil {
 		return badInput{errors.New("--endpoints: give those of the etcd that the gateways use")}
@@ -108,8 +108,7 @@ func (o *options) checkEtcd() error {
 	return nil
 }
 
-// withEtcd does something with the etcd that the gateways use. Its context is for questions that
-// are answered at once.
+// withEtcd calls what with a client of the gateways' etcd. The context has a short timeout.
 func (o *options) withEtcd(ctx context.Context, what func(context.Context, *clientv3.Client) error) error {
 	upstream, err := gateway.Dial(gateway.UpstreamConfig{Endpoints: o.endpoints, TLS: o.towards})
 	if err != nil {

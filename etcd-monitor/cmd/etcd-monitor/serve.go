@@ -28,9 +28,9 @@ import (
 )
 
 const (
-	startTime = time.Minute     // for the embedded etcd to be ready; a long log takes it some seconds
-	graceTime = 5 * time.Second // for requests that are under way at the end
-	gcPercent = 400             // of what is kept is garbage, before it is collected
+	startTime = time.Minute     // for the embedded etcd's start; a long log takes some seconds
+	graceTime = 5 * time.Second // for requests in progress at the end
+	gcPercent = 400             // garbage, in percent of live memory, that triggers a collection
 )
 
 // serve runs the gateway until ctx ends.
@@ -45,7 +45,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel(nil)
-	// fails runs what ends the gateway when it ends by itself.
+	// fails ends the gateway when what returns.
 	fails := func(what func() error) {
 		running.Go(func() {
 			if err := what(); err != nil {
@@ -55,8 +55,9 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	}
 
 	if os.Getenv("GOGC") == "" && o.endpoints != nil {
-		// A gateway keeps little, so that by the default it would collect garbage all the time: a
-		// sixth of what a read costs. (An etcd in this process keeps much.)
+		// A gateway has little live memory, so with the default it would collect garbage all the
+		// time, which takes a sixth of the cost of a read. (An etcd in this process has much live
+		// memory.)
 		debug.SetGCPercent(gcPercent)
 	}
 	where := "etcd at " + strings.Join(o.endpoints, ",")
@@ -165,9 +166,9 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	return nil
 }
 
-// ownEtcd is the etcd in this process.
+// ownEtcd is an etcd in this process.
 type ownEtcd interface {
-	Endpoint() string  // the URL that clients connect to
-	Err() <-chan error // tells about an error that ended it
+	Endpoint() string  // clients' URL
+	Err() <-chan error // receives an error that has ended it
 	Close()
 }

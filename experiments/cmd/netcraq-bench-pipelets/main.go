@@ -1,10 +1,11 @@
-// netcraq-bench-pipelets measures how long a record takes from a source to clients that each make
-// something else of it: with clients that poll the source, and with pipelets (make bench-pipelets).
+// Command netcraq-bench-pipelets measures the time that a record takes from a source to clients
+// that each compute something different from it: with clients that poll the source, and with
+// pipelets (make bench-pipelets).
 //
-// Source and destination are an etcd each, in processes of their own; the source is behind a proxy
-// that counts bytes. A record is a JSON object with the time of its put; what a client writes to
-// its destination has those of all records that it was made of, so that none goes uncounted. One
-// process, with one clock, puts records and watches the destination.
+// Source and destination are separate etcd processes. The source is behind a proxy that counts
+// bytes. A record is a JSON object with the time of its put. Each row that a client writes contains
+// the times of all records that it was made of, so that all are counted. One process, with one
+// clock, puts records and watches the destination.
 package main
 
 import (
@@ -31,20 +32,20 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
 )
 
-// Result is what a run has measured.
+// Result is the result of a run.
 type Result struct {
 	Way       string             `json:"way"`
 	Clients   int                `json:"clients"`
-	Records   int                `json:"records"`   // put
-	Arrivals  int                `json:"arrivals"`  // at all clients
-	Expected  int                `json:"expected"`  // of them
-	Millis    []float64          `json:"millis"`    // percentiles 1 to 100, from put's call to the watcher
-	Bytes     uint64             `json:"bytes"`     // from the source
-	Stored    uint64             `json:"stored"`    // keys and values that were put
-	CPU       map[string]float64 `json:"cpu"`       // seconds, by process, while it was measured
-	Seconds   float64            `json:"seconds"`   // that it took
-	Committed int                `json:"committed"` // keys written at the destination
-	Busy      float64            `json:"busy"`      // of the machine's processors, 0 to 1
+	Records   int                `json:"records"`   // number of puts
+	Arrivals  int                `json:"arrivals"`  // number of arrivals at all clients
+	Expected  int                `json:"expected"`  // expected number of arrivals
+	Millis    []float64          `json:"millis"`    // percentiles 1 to 100 of the time from put's call to the watcher
+	Bytes     uint64             `json:"bytes"`     // bytes read from the source
+	Stored    uint64             `json:"stored"`    // bytes of the keys and values that were put
+	CPU       map[string]float64 `json:"cpu"`       // processor time in seconds, by process, during the measurement
+	Seconds   float64            `json:"seconds"`   // duration of the measurement
+	Committed int                `json:"committed"` // number of keys written at the destination
+	Busy      float64            `json:"busy"`      // utilization of the machine's processors, 0 to 1
 }
 
 func main() {
@@ -78,7 +79,7 @@ func fail(err error) {
 	}
 }
 
-// serve is an etcd's process.
+// serve is the main function of an etcd process.
 func serve(dir string) {
 	s, err := embedded.Start(context.Background(), embedded.Config{DataDir: dir, LogLevel: "fatal"})
 	fail(err)
@@ -91,7 +92,7 @@ func dial(endpoint string) (*clientv3.Client, error) {
 		DialTimeout: 5 * time.Second})
 }
 
-// processes are those that a run has begun.
+// processes are the processes that a run has started.
 type processes struct{ all []*exec.Cmd }
 
 func (p *processes) start(name string, args ...string) (*exec.Cmd, error) {
@@ -111,7 +112,7 @@ func (p *processes) end() {
 	}
 }
 
-// etcd starts one.
+// etcd starts an etcd.
 func (p *processes) etcd(dir string) (*exec.Cmd, string, error) {
 	c, _ := p.start(os.Args[0], "etcd", dir)
 	out, err := c.StdoutPipe()
@@ -126,7 +127,7 @@ func (p *processes) etcd(dir string) (*exec.Cmd, string, error) {
 	return c, strings.TrimSpace(string(line[:n])), err
 }
 
-// proxy passes bytes on, and counts those that come from where they go to.
+// proxy forwards connections to an address, and counts the bytes that come from there.
 func proxy(to string) (addr string, from *atomic.Uint64, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -170,14 +171,14 @@ func proxy(to string) (addr string, from *atomic.Uint64, err error) {
 	return l.Addr().String(), from, nil
 }
 
-// record is what is put.
+// record is the value of a put.
 type record struct {
 	T int64  `json:"t"` // nanoseconds
 	N int    `json:"n"`
 	S string `json:"s"`
 }
 
-// left is which records a client has no use for: each leaves out others.
+// left is a modulus: a client drops the records whose number modulo left equals its own number.
 const left = 100
 
 // measure makes one run.
@@ -245,7 +246,7 @@ func measure(way string, every time.Duration, clients int, rate float64, size in
 		n++
 		return err
 	}
-	// Until each client has got something, all begin. Then what is measured begins again.
+	// Run until each client has received something. The measurement starts after that.
 	for begin := time.Now(); w.seen() < clients; time.Sleep(100 * time.Millisecond) {
 		if err := one(); err != nil {
 			return nil, err
@@ -303,7 +304,7 @@ func random(size int) string {
 	return string(b)
 }
 
-// declared are the pipelets: each client's own.
+// declared is the pipelets' file: one pipelet for each client.
 func declared(from, to string, clients int) string {
 	var b strings.Builder
 	for c := range clients {
@@ -323,7 +324,7 @@ spec:
 	return b.String()
 }
 
-// watcher takes what arrives at the destination.
+// watcher records the arrivals at the destination.
 type watcher struct {
 	cancel context.CancelFunc
 
@@ -398,7 +399,7 @@ func (w *watcher) percentiles() (all []float64, n, committed int) {
 	return all, len(w.latencies), w.committed
 }
 
-// cpu is how long processes have computed, in seconds.
+// cpu is the processor time of processes, in seconds.
 func cpu(who map[string]*exec.Cmd) map[string]float64 {
 	out := map[string]float64{}
 	for name, c := range who {
@@ -414,7 +415,7 @@ func cpu(who map[string]*exec.Cmd) map[string]float64 {
 	return out
 }
 
-// machine is how long all processors have been there, and idle, in ticks.
+// machine is the total time of all processors, and their idle time, in ticks.
 func machine() (out [2]float64) {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -433,8 +434,8 @@ func machine() (out [2]float64) {
 	return out
 }
 
-// poll is the clients' process: each asks the source, makes something of what is new, and writes.
-// They spread over the time between two looks, as programs that do not know each other.
+// poll is the process of the polling clients: each reads the source, computes from the new records,
+// and writes. Their polls are spread over the interval, like those of independent programs.
 func poll(args []string) error {
 	from, to := args[0], args[1]
 	clients, err := strconv.Atoi(args[2])
@@ -475,7 +476,7 @@ func poll(args []string) error {
 	return nil
 }
 
-// look is one turn of a client's.
+// look is one poll of a client.
 func look(ctx context.Context, source, dest *clientv3.Client, c int, revision *int64) error {
 	r, err := source.Get(ctx, "load/", clientv3.WithPrefix(), clientv3.WithMinModRev(*revision))
 	if err != nil {

@@ -22,20 +22,20 @@ import (
 	"github.com/netcraq/netcraq/experiments/doors"
 )
 
-// load is one client of one door.
+// load is a client of a door.
 type load struct {
 	door, address string
 	seconds       float64
 	warm          int
 }
 
-// report is what it found, as the loads in other languages say it.
+// report is the result of a load, in the same form as those in other languages.
 type report struct {
 	Calls     int     `json:"calls"`
 	Seconds   float64 `json:"seconds"`
 	P50       float64 `json:"p50_us"`
 	P99       float64 `json:"p99_us"`
-	CPUMicros float64 `json:"cpu_us"` // of this process, all calls
+	CPUMicros float64 `json:"cpu_us"` // processor time of this process for all calls
 	Version   string  `json:"version"`
 }
 
@@ -67,7 +67,7 @@ func (l load) run(ctx context.Context, in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(newReport(took, time.Since(began), processTime()-cpu, version))
 }
 
-// newReport is of calls that took so long each.
+// newReport makes a report of calls with these durations.
 func newReport(took []time.Duration, all time.Duration, cpu float64, version string) report {
 	slices.Sort(took)
 	return report{Calls: len(took), Seconds: all.Seconds(), P50: micros(took[len(took)/2]),
@@ -76,7 +76,7 @@ func newReport(took []time.Duration, all time.Duration, cpu float64, version str
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// processTime is what this process has used of the processors, in microseconds.
+// processTime is the processor time of this process, in microseconds.
 func processTime() float64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -85,7 +85,7 @@ func processTime() float64 {
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e3
 }
 
-// open connects, and returns a call that checks what it gets.
+// open connects, and returns a function that makes a call and checks its answer.
 func (l load) open(ctx context.Context) (get func() error, version string, err error) {
 	switch l.door {
 	case "echo":
@@ -146,7 +146,7 @@ func (l load) grpc() (func() error, string, error) {
 		return nil, "", err
 	}
 	return func() error {
-		// As the libraries of the node API do: a call has its time.
+		// With a timeout, like the node API's libraries.
 		ctx, cancel := context.WithTimeout(background, nodeapi.DefaultTimeoutMillis*time.Millisecond)
 		defer cancel()
 		var item doors.Item
@@ -155,7 +155,7 @@ func (l load) grpc() (func() error, string, error) {
 	}, "grpc-go " + grpc.Version, nil
 }
 
-// compact is a client of the compact framing that has what a get needs, for one caller.
+// compact is a minimal client of the compact framing, for gets of one caller.
 func (l load) compact() (func() error, string, error) {
 	c, err := l.dial()
 	if err != nil {

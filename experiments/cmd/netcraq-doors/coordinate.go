@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/experiments/coordinators"
 )
 
-// coordinate is two clients of one coordinator, doing one job.
+// coordinate runs a job with two clients of one coordinator.
 type coordinate struct {
 	kind, address, job string
 	seconds            float64

@@ -20,7 +20,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// open starts the server, and returns where its doors are.
+// open starts the server, and returns the addresses of its doors.
 func open(t *testing.T, etcd string) map[string]string {
 	ctx, stop := context.WithCancel(t.Context())
 	in, out := io.Pipe()
@@ -54,7 +54,7 @@ func checkReport(t *testing.T, text string) {
 	}
 }
 
-// TestDoors opens each door, and gets the value there by the load in Go.
+// TestDoors opens each door, and reads the value there with the Go load.
 func TestDoors(t *testing.T) {
 	where := open(t, "")
 	for _, d := range doorsOf {
@@ -74,8 +74,7 @@ func TestDoors(t *testing.T) {
 	}
 }
 
-// TestLoads runs the loads in other languages, by the doors for which they need no more than the
-// project has.
+// TestLoads runs the loads in other languages at the doors that need no further dependencies.
 func TestLoads(t *testing.T) {
 	where := open(t, "")
 	python, err := filepath.Abs("../../../.venv/bin/python")
@@ -98,7 +97,7 @@ func TestLoads(t *testing.T) {
 				script := filepath.Join("../../doors", l.script)
 				args := []string{script, kind, socket, "0.05", "3"}
 				if l.program == "node" {
-					args = append(args, t.TempDir()) // where its packages are
+					args = append(args, t.TempDir()) // the folder for its packages
 				}
 				c := exec.CommandContext(ctx, l.program, args...)
 				c.Stdin, c.Env = strings.NewReader("\n"), append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
@@ -114,8 +113,8 @@ func TestLoads(t *testing.T) {
 	}
 }
 
-// TestCoordinators does each job by each of the coordinators that are there: the node API over both
-// stores, etcd in this process, and Consul, if it is installed.
+// TestCoordinators runs each job with each available coordinator: the node API over both stores,
+// etcd in this process, and Consul if it is installed.
 func TestCoordinators(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	where := open(t, etcd)

@@ -83,14 +83,14 @@ func command() *cobra.Command {
 	return root
 }
 
-// What is asked for, and what is answered.
+// The requested key and its value.
 const (
 	namespace = "default"
 	key       = "services/barista/leader"
 	valueSize = 64
-	// echoSize is about what a get and its answer take as JSON, each way.
+	// echoSize is about the size of a get and of its answer as JSON.
 	echoSize = 128
 )
 
-// background is for calls that have no time-out of their own.
+// background is for calls without a timeout.
 var background = context.Background()

@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// service is the store by gRPC.
+// service serves the store by gRPC.
 type service struct{ store store.Store }
 
 func (s service) get(ctx context.Context, in *doors.GetRequest) (*doors.Item, error) {
@@ -32,7 +32,7 @@ func (s service) get(ctx context.Context, in *doors.GetRequest) (*doors.Item, er
 	return &doors.Item{Key: item.Key.Name, Found: item.Found, Value: c.Value, Version: item.Version.String()}, nil
 }
 
-// description is what protoc-gen-go-grpc would write.
+// description is the service description that protoc-gen-go-grpc would generate.
 var description = grpc.ServiceDesc{
 	ServiceName: "netcraq.doors.Doors", HandlerType: (*any)(nil), Metadata: "doors.proto",
 	Methods: []grpc.MethodDesc{{MethodName: "Get", Handler: func(srv any, ctx context.Context, decode func(any) error,
@@ -51,8 +51,8 @@ var description = grpc.ServiceDesc{
 	}}},
 }
 
-// serve opens all doors, and says where they are. With an etcd there is one more: a node API whose
-// keys are durable.
+// serve opens all doors, and prints their addresses. With an etcd there is one more door: a node
+// API with durable keys.
 func serve(ctx context.Context, directory, etcd string, out io.Writer) error {
 	memory := store.NewMemory(1024)
 	if _, err := memory.Put(ctx, store.Key{Namespace: namespace, Name: key},
@@ -119,7 +119,7 @@ func serve(ctx context.Context, directory, etcd string, out io.Writer) error {
 	return api.Close()
 }
 
-// echo sends back what it is sent: what the socket alone takes.
+// echo returns all received bytes: the cost of only the socket.
 func echo(l net.Listener) error {
 	for {
 		c, err := l.Accept()

@@ -13,11 +13,12 @@ import (
 	"github.com/netcraq/netcraq/internal/kernelload"
 )
 
-// dirtyKeys is how many keys --dirty-ttl keeps dirty. They are the last of all keys, so that no
-// other load uses them: a key stays dirty until a later write of it is acknowledged.
+// dirtyKeys is the number of keys that --dirty-ttl keeps dirty. They are the last keys, which no
+// other load uses, because a key stays dirty until a later write of it is acknowledged.
 const dirtyKeys = 16
 
-// bench is the kernel's load, as `netcraqctl bench --kernel` puts it on the shipped program.
+// bench generates load from the kernel, as `netcraqctl bench --kernel` does for the shipped
+// program.
 func (c *common) bench() *cobra.Command {
 	var cfg kernelload.Config
 	var keys, puts, dirtyTTL int
@@ -73,7 +74,7 @@ func (c *common) bench() *cobra.Command {
 	return cmd
 }
 
-// fill gives a key a value that can be checked.
+// fill writes a verifiable value to a key.
 func (p place) fill(ctx context.Context, k wire.Key) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -81,8 +82,8 @@ func (p place) fill(ctx context.Context, k wire.Key) error {
 	return err
 }
 
-// dirty makes a key dirty at all nodes but the tail, unless it is. The tail has a value to answer
-// with.
+// dirty makes a key dirty at all nodes except the tail, unless it is dirty already. The tail has a
+// value to answer with.
 func (p place) dirty(ctx context.Context, k wire.Key, ttl int) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()

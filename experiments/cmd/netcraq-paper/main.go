@@ -1,5 +1,5 @@
 // Command netcraq-paper runs the paper's NetCRAQ on the switches of a topology: it loads the
-// program, puts load on the chain, and sends single requests. It is for measurements and for
+// program, generates load on the chain, and sends single requests. It is for measurements and for
 // learning.
 package main
 
@@ -25,7 +25,7 @@ import (
 	"github.com/netcraq/netcraq/internal/kernelload"
 )
 
-// askTime is how long a single request is sent again before the command gives up.
+// askTime is the time for which a single request is resent before the command gives up.
 const askTime = 2 * time.Second
 
 type common struct{ file string }
@@ -72,9 +72,9 @@ func (c *common) control() *cobra.Command {
 		}}
 }
 
-// place is where this host is, as seen by the chain.
+// place is this host's position in the chain's network.
 type place struct {
-	node, head, tail netip.Addr // node: the switch of this host
+	node, head, tail netip.Addr // node: this host's switch
 	iface            string
 	source           netip.Addr
 	gateway          [6]byte

@@ -1,5 +1,6 @@
-// Command netcraq-peers puts load on etcd, Redis or memcached, as netcraqctl bench does on NetCRAQ,
-// and prints the same figures. It can do so at a rate, and then on a chain of switches, too.
+// Command netcraq-peers generates load on etcd, Redis or memcached, as netcraqctl bench does on
+// NetCRAQ, and prints the same figures. It can use a fixed rate, and in that case also a chain of
+// switches.
 package main
 
 import (
@@ -136,7 +137,7 @@ func (f *flags) run(ctx context.Context, open func(context.Context) (peers.Peer,
 	return out.Encode(said)
 }
 
-// processor is the processor time that this process has used, its system calls with it.
+// processor is the processor time of this process, including its system calls.
 func processor() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -164,7 +165,7 @@ func parseMix(s string) (gets, puts int, err error) {
 	return gets, puts, nil
 }
 
-// over counts the latencies that are longer than d.
+// over is the number of latencies longer than d.
 func over(h *hdrhistogram.Histogram, d time.Duration) (n int64) {
 	for _, bar := range h.Distribution() {
 		if bar.From > d.Nanoseconds() {
@@ -174,7 +175,7 @@ func over(h *hdrhistogram.Histogram, d time.Duration) (n int64) {
 	return n
 }
 
-// report has netcraqctl bench's form.
+// report has the form of netcraqctl bench's report.
 func report(cfg peers.Config, r *peers.Report) map[string]any {
 	latency := func(h *hdrhistogram.Histogram) map[string]float64 {
 		us := func(n int64) float64 { return float64(n) / 1000 }

@@ -1,5 +1,5 @@
-// Command netcraq-programs measures what one switch's program takes for one packet: NetChain's,
-// NetCRAQ's as in the paper, and NetCRAQ's as shipped.
+// Command netcraq-programs measures the time that one switch's program takes for a packet, for
+// three programs: NetChain's, the paper's NetCRAQ, and the shipped NetCRAQ.
 package main
 
 import (

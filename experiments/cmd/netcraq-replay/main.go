@@ -1,5 +1,5 @@
-// Command netcraq-replay asks an etcd endpoint what a real Kubernetes cluster asked of its etcd,
-// and says who answered: the network or etcd.
+// Command netcraq-replay replays a real Kubernetes cluster's etcd requests at an etcd endpoint, and
+// reports whether the network or etcd answered.
 package main
 
 import (

@@ -14,14 +14,14 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// compact is a connection in the compact framing, with what a load needs: requests are encoded
-// once, and sent again and again.
+// compact is a minimal connection in the compact framing: a load encodes its requests once, and
+// sends them repeatedly.
 type compact struct {
 	net.Conn
 	in *bufio.Reader
 }
 
-// request in the compact framing, as docs/node-api.md has it.
+// request is a request in the compact framing (docs/node-api.md).
 type request struct {
 	_       struct{} `cbor:",toarray"`
 	ID      uint64
@@ -54,12 +54,12 @@ func dialCompact(ctx context.Context, socket string) (*compact, error) {
 	return &compact{nc, bufio.NewReaderSize(nc, nodeapi.MaxMessage)}, nil
 }
 
-// endWith has it end with ctx.
+// endWith makes the connection end with ctx.
 func (c *compact) endWith(ctx context.Context) {
 	context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 }
 
-// encode makes a message.
+// encode encodes a request as a message.
 func encode(r request) ([]byte, error) {
 	body, err := cbor.Marshal(r)
 	if err != nil {
@@ -71,8 +71,8 @@ func encode(r request) ([]byte, error) {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...), nil
 }
 
-// answer reads the answer to one of some requests, whose ids are 1 to asked, and says to which: 0
-// is the first.
+// answer reads an answer to one of several requests, with ids 1 to asked. which is the request's
+// index, from 0 on.
 func (c *compact) answer(data any, asked int) (which int, err error) {
 	head, err := c.in.Peek(4)
 	if err != nil {

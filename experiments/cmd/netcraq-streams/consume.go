@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/internal/streamload"
 )
 
-// consumer reads some partitions, by one of the ways, and works.
+// consumer reads some partitions, by one of the ways, and does its work.
 type consumer struct {
 	streamload.Meter
 	socket, stream, name string
@@ -59,8 +59,8 @@ func (c *consumer) run(ctx context.Context, in io.Reader, out io.Writer) error {
 	})
 }
 
-// pullCompact asks for records in the compact framing: what a library could reach by pull that is
-// written for it.
+// pullCompact reads records in the compact framing: the rate that an optimized library could reach
+// by pull.
 func (c *consumer) pullCompact(ctx context.Context, in io.Reader, out io.Writer, do func([]byte, time.Time)) error {
 	nc, err := dialCompact(ctx, c.socket)
 	if err != nil {
@@ -78,7 +78,7 @@ func (c *consumer) pullCompact(ctx context.Context, in io.Reader, out io.Writer,
 		}
 		return err
 	}
-	for i := range c.partitions { // from now on what it has not read is held
+	for i := range c.partitions { // from here on unread records are retained
 		d := nodeapi.ReadData{StreamData: nodeapi.StreamData{Stream: c.stream}, Partition: c.partitions[i],
 			Consumer:   c.name,
 			MaxRecords: 1}

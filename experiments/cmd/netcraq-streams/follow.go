@@ -20,9 +20,9 @@ import (
 	"github.com/netcraq/netcraq/client/streams"
 )
 
-// follower writes a key by one way after the other, and measures when it is told about it: each
-// write begins when the one before was told. So whatever else the machine does, it does to all of
-// them.
+// follower writes a key by one way after the other, and measures the time until it is notified.
+// Each write starts when the previous one was notified, so other load on the machine affects all
+// ways.
 type follower struct {
 	writer, reader string            // sockets of node servers
 	etcd           map[string]string // endpoints, by the name of the way
@@ -30,14 +30,14 @@ type follower struct {
 	every          time.Duration
 }
 
-// followed is what is told about one way.
+// followed is the result for one way.
 type followed struct {
 	Writes int `json:"writes"`
-	// Told is from the call of put to the callback, Answered to put's answer.
+	// Told is the time from the call of put to the callback, Answered to put's answer.
 	Told     spread `json:"told_us"`
 	Answered spread `json:"answered_us"`
-	// After is from put's answer, when its writer knows that it is committed, to the callback. It
-	// is less than 0 if the callback came first.
+	// After is the time from put's answer, when the writer knows that the write is committed, to
+	// the callback. It is negative if the callback came first.
 	After spread `json:"after_us"`
 }
 
@@ -52,19 +52,19 @@ func spreadOf(all []time.Duration) spread {
 	return spread{us(all[len(all)/2]), us(all[len(all)*99/100])}
 }
 
-// followedKey is the key, followedStream the stream of it.
+// followedKey is the key, and followedStream its stream.
 const followedKey, followedStream = "followed/key", "followed"
 
-// toldWithin is how long it is waited for a callback.
+// toldWithin is the timeout for a callback.
 const toldWithin = 30 * time.Second
 
-// told is a value, and when its callback was called.
+// told is a value, and the time of its callback.
 type told struct {
 	value string
 	at    time.Time
 }
 
-// follow is a way: how a value is written, and where callbacks are heard of.
+// follow is a way: a function that writes a value, and a channel of callbacks.
 type follow struct {
 	name  string
 	put   func(value string) error
@@ -104,7 +104,7 @@ func (f *follower) run(ctx context.Context, out io.Writer) error {
 	return json.NewEncoder(out).Encode(report)
 }
 
-// once writes a value, and waits until the callback is called with it.
+// once writes a value, and waits for the callback with that value.
 func (w *follow) once(value string, counts bool) error {
 	begin := time.Now()
 	if err := w.put(value); err != nil {
@@ -115,7 +115,7 @@ func (w *follow) once(value string, counts bool) error {
 		select {
 		case t := <-w.calls:
 			if t.value != value {
-				continue // what was there before it began
+				continue // an earlier value
 			}
 			if counts {
 				w.whole = append(w.whole, t.at.Sub(begin))
@@ -129,7 +129,7 @@ func (w *follow) once(value string, counts bool) error {
 	}
 }
 
-// callback hands on a value. It waits for nobody: a value that is not taken is an old one.
+// callback passes a value on without blocking: a dropped value is an old one.
 func (w *follow) callback(value string) {
 	select {
 	case w.calls <- told{value, time.Now()}:
@@ -137,7 +137,7 @@ func (w *follow) callback(value string) {
 	}
 }
 
-// put writes by the node API, at the writer's node.
+// put returns a function that writes through the node API at the writer's node.
 func (f *follower) put(ctx context.Context, key string) (func(string) error, error) {
 	c, err := node.Connect(ctx, node.Config{Socket: f.writer, Wait: toldWithin})
 	if err != nil {
@@ -150,7 +150,7 @@ func (f *follower) put(ctx context.Context, key string) (func(string) error, err
 	}, nil
 }
 
-// push follows the key by a stream of it, by push.
+// push follows the key by push from its stream.
 func (f *follower) push(ctx context.Context) (*follow, error) {
 	put, err := f.put(ctx, followedKey)
 	if err != nil {

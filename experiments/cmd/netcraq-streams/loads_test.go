@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// serving starts the broker, and says where it is.
+// serving starts the broker, and returns its address.
 func serving(t *testing.T) string {
 	socket := filepath.Join(t.TempDir(), "s")
 	ctx, stop := context.WithCancel(t.Context())
@@ -36,7 +36,8 @@ func serving(t *testing.T) string {
 	return socket
 }
 
-// TestLoads: by each way, and with each work, consumers get what a producer appends.
+// TestLoads: by each way, and with each kind of work, consumers get all records that a producer
+// appends.
 func TestLoads(t *testing.T) {
 	socket := serving(t)
 	c, err := node.Connect(t.Context(), node.Config{Socket: socket})
@@ -80,7 +81,7 @@ func TestLoads(t *testing.T) {
 	}
 }
 
-// TestFollow: who follows a key is told about each write, by the stream, by the node's watch and by
+// TestFollow: a follower is notified of each write, by the stream, by the node API's watch and by
 // etcd's.
 func TestFollow(t *testing.T) {
 	f := follower{writer: serving(t), etcd: map[string]string{"etcd": etcdtest.Start(t)}, writes: 20}

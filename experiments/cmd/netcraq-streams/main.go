@@ -1,6 +1,6 @@
-// Command netcraq-streams has the programs that make bench-streams measures: a node's broker of
-// streams without the rest of the node's server, producers, and consumers that work.
-// experiments/bench_streams.py starts each in a process of its own.
+// Command netcraq-streams has the programs that make bench-streams measures: a node's stream broker
+// without the rest of the node's server, producers, and working consumers.
+// experiments/bench_streams.py starts each in a separate process.
 package main
 
 import (

@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/internal/streamload"
 )
 
-// producer appends to some partitions: for each one request after the other, each with a chunk. The
-// chunks are made before, so that it is the broker that is measured.
+// producer appends to some partitions: for each partition sequential requests, each with a chunk.
+// The chunks are made beforehand, so that the broker is measured, not the producer.
 type producer struct {
 	streamload.Meter
 	socket, stream string
@@ -18,10 +18,11 @@ type producer struct {
 	chunk, record  int
 }
 
-// variants is how many different chunks a partition gets, in turn.
+// variants is the number of different chunks for a partition, which take turns.
 const variants = 8
 
-// appendTimeout is how long the broker has an append wait for consumers, in milliseconds.
+// appendTimeout is the maximum time that the broker lets an append wait for consumers, in
+// milliseconds.
 const appendTimeout = 30_000
 
 func (p *producer) run(ctx context.Context, in io.Reader, out io.Writer) error {

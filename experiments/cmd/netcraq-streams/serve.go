@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/streams/broker"
 )
 
-// serve serves the node API, with streams and a store in memory that nobody asks.
+// serve serves the node API, with streams and an unused in-memory store.
 func serve(ctx context.Context, socket, dir string, out io.Writer) error {
 	l, err := server.Listen("unix://"+socket, server.Access{Mode: 0o600, GID: -1})
 	if err != nil {
@@ -32,6 +32,6 @@ func serve(ctx context.Context, socket, dir string, out io.Writer) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = s.Shutdown(ctx) // who is still connected is cut off
+	_ = s.Shutdown(ctx) // remaining connections are closed
 	return s.Close()
 }

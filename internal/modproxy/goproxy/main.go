@@ -1,5 +1,5 @@
-// Command goproxy writes the Go modules of a commit as a module proxy has them (go.dev/ref/mod), so
-// that a program outside of the tree can require them:
+// Command goproxy writes a commit's Go modules in the layout of a module proxy (go.dev/ref/mod), so
+// that programs outside of the tree can require them:
 //
 //	goproxy FOLDER [COMMIT]
 //	GOPROXY=file:///FOLDER,https://proxy.golang.org GONOSUMDB='*' go get github.com/netcraq/netcraq/client
@@ -30,7 +30,7 @@ const root = "github.com/netcraq/netcraq"
 var published = []string{"", "api", "client", "client/etcd", installed}
 
 // installed is the folder of the module whose command go install builds. RELEASING.md tags a commit
-// in which its go.mod is as it is published here.
+// whose go.mod is the same as the one published here.
 const installed = "switch"
 
 func main() {

@@ -62,7 +62,7 @@ func Build(t *testing.T, commands ...string) (folder string) {
 	return out
 }
 
-// newest returns the first release of the file's text.
+// newest returns the first release in the file's text.
 func newest(list string) (version, commit string, err error) {
 	for line := range strings.Lines(list) {
 		fields := strings.Fields(line)

@@ -1,5 +1,5 @@
-// Package growth fails a fuzz target when what it fuzzes keeps memory, goroutines or descriptors of
-// inputs that are done with.
+// Package growth fails a fuzz target if the fuzzed code keeps memory, goroutines or descriptors of
+// finished inputs.
 package growth
 
 import (
@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// How often a process is measured, and by how much it may have grown since the first time.
+// The interval of measurements in calls, and the permitted growth since the first one.
 const (
 	every         = 1000
 	maxHeap       = 64 << 20
 	maxGoroutines = 500
 	maxFiles      = 200
 
-	// scratch is what Go's fuzz engine keeps in the process, from the first input that it changes.
-	// That may be after the first measurement.
+	// scratch is the memory that Go's fuzz engine keeps in the process from its first mutated input
+	// on, which may be after the first measurement.
 	scratch = 100 << 20
 )
 
@@ -31,7 +31,7 @@ func measure() size {
 }
 
 // Watch returns a function that a fuzz target calls once for each input. The function measures this
-// process at every thousandth call, and fails the target when the process has grown.
+// process at every thousandth call, and fails the target if the process has grown.
 func Watch() func(t testing.TB) {
 	var first size
 	calls := 0

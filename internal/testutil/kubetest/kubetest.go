@@ -1,5 +1,5 @@
-// Package kubetest starts a real API server of Kubernetes, and its etcd, for tests. There are no
-// kubelets and no controllers: tests say what those would.
+// Package kubetest starts a real Kubernetes API server, and its etcd, for tests. There are no
+// kubelets and no controllers: tests write the objects that those would write.
 package kubetest
 
 import (
@@ -32,27 +32,27 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// EnvBinaries names the folder with kube-apiserver, etcd and kubectl. Without it the place is
-// looked at where `make e2e-k8s` keeps them.
+// EnvBinaries names the folder with kube-apiserver, etcd and kubectl. Default: the folder of `make
+// e2e-k8s`.
 const EnvBinaries = "NETCRAQ_KUBE_BIN"
 
-// Options say where the servers run.
+// Options configure the servers.
 type Options struct {
-	// Command begins the servers' command lines: "ip", "netns", "exec", NAME.
+	// Command begins the servers' command lines, for example "ip", "netns", "exec", NAME.
 	Command []string
-	// Address is where they listen; "": 127.0.0.1.
+	// Address is the listen address; "": 127.0.0.1.
 	Address string
-	// Dial connects to that address from the test; nil: as usual.
+	// Dial connects to that address from the test; nil: directly.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Etcd is one that runs already, HOST:PORT, in plain text; "": one is started.
+	// Etcd is an existing etcd to use, HOST:PORT, in plain text; "": start one.
 	Etcd string
-	// Args are more of the API server's.
+	// Args are additional arguments of the API server.
 	Args []string
 }
 
 // Server is a running API server.
 type Server struct {
-	Config *rest.Config // of somebody who may do anything
+	Config *rest.Config // with all rights
 	Etcd   string       // HOST:PORT of its etcd, in plain text
 	Bin    string       // the folder with the binaries
 
@@ -60,19 +60,19 @@ type Server struct {
 	api *os.Process
 }
 
-// Stop has the API server stand still, and Continue has it continue.
+// Stop suspends the API server, and Continue resumes it.
 func (s *Server) Stop() error     { return s.api.Signal(syscall.SIGSTOP) }
 func (s *Server) Continue() error { return s.api.Signal(syscall.SIGCONT) }
 
-// Start starts an API server with nothing in it, which ends with the test. Where the binaries are
-// not there the test is skipped.
+// Start starts an empty API server, which ends with the test. It skips the test if the binaries are
+// missing.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
 	s := &Server{Bin: Binaries(t), dir: t.TempDir()}
 	if o.Address == "" {
 		o.Address = "127.0.0.1"
 	}
-	// In a namespace of its own nobody else has the usual ports.
+	// In a separate namespace the usual ports are free.
 	at := func(usual string) string {
 		if len(o.Command) == 0 {
 			return testport.Free(t)
@@ -116,7 +116,7 @@ func Start(t testing.TB, o Options) *Server {
 	return s
 }
 
-// Client is a client for the kinds that Kubernetes has by itself.
+// Client is a client for Kubernetes' built-in kinds.
 func (s *Server) Client(t testing.TB) *kubernetes.Clientset {
 	t.Helper()
 	c, err := kubernetes.NewForConfig(s.Config)
@@ -126,15 +126,15 @@ func (s *Server) Client(t testing.TB) *kubernetes.Clientset {
 	return c
 }
 
-// As is the configuration of somebody with another token.
+// As is a configuration with another token.
 func (s *Server) As(token string) *rest.Config {
 	c := rest.CopyConfig(s.Config)
 	c.BearerToken = token
 	return c
 }
 
-// Token is one of a service account, bound to a pod of a node's, as a kubelet gives it to a
-// container. The pod is made; nobody runs it.
+// Token is a token of a service account, bound to a pod on a node, as a kubelet gives a container.
+// Token creates the pod, but it does not run.
 func (s *Server) Token(t testing.TB, namespace, account, node string) string {
 	t.Helper()
 	ctx, k := context.Background(), s.Client(t)
@@ -143,7 +143,7 @@ func (s *Server) Token(t testing.TB, namespace, account, node string) string {
 			Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: node,
 				SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: new(true),
 					SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
-				// So that namespaces that ask for it take the pod.
+				// So that namespaces with Pod Security accept the pod.
 				Containers: []corev1.Container{{Name: "main", Image: "none", SecurityContext: &corev1.SecurityContext{
 					AllowPrivilegeEscalation: new(false),
 					Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}}}},
@@ -161,7 +161,7 @@ func (s *Server) Token(t testing.TB, namespace, account, node string) string {
 	return token.Status.Token
 }
 
-// Kubeconfig writes a configuration down for a program in the servers' network.
+// Kubeconfig writes a configuration to a file, for a program in the servers' network.
 func (s *Server) Kubeconfig(t testing.TB, c *rest.Config) string {
 	t.Helper()
 	k := clientcmdapi.NewConfig()
@@ -180,7 +180,7 @@ func (s *Server) Kubeconfig(t testing.TB, c *rest.Config) string {
 	return f.Name()
 }
 
-// Kubectl runs kubectl in the servers' network, as somebody who may do anything.
+// Kubectl runs kubectl in the servers' network, with all rights.
 func (s *Server) Kubectl(t testing.TB, o Options, args ...string) string {
 	t.Helper()
 	line := slices.Concat(o.Command, []string{filepath.Join(s.Bin, "kubectl"), "--kubeconfig", s.Kubeconfig(t, s.Config)}, args)
@@ -191,7 +191,7 @@ func (s *Server) Kubectl(t testing.TB, o Options, args ...string) string {
 	return string(out)
 }
 
-// launch starts a server, which ends with the test, or with its process.
+// launch starts a server, which ends with the test or with the test's process.
 func (s *Server) launch(t testing.TB, o Options, name string, args ...string) (*os.Process, <-chan struct{}) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(s.dir, name+".log"))
@@ -203,13 +203,13 @@ func (s *Server) launch(t testing.TB, o Options, name string, args ...string) (*
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	runtime.LockOSThread() // the signal comes when the thread ends that started it
+	runtime.LockOSThread() // the kernel sends the death signal when the thread that started the process ends
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // how it ends says its log
+		_ = cmd.Wait() // its log has the reason
 		close(done)
 	}()
 	t.Cleanup(func() {
@@ -223,7 +223,7 @@ func (s *Server) launch(t testing.TB, o Options, name string, args ...string) (*
 	return cmd.Process, done
 }
 
-// Binaries is the folder with the servers' binaries. Where they are not there the test is skipped.
+// Binaries is the folder with the servers' binaries. It skips the test if they are missing.
 func Binaries(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv(EnvBinaries)

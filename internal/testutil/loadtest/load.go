@@ -1,4 +1,4 @@
-// Package loadtest runs the loads of internal/streamload in tests' own processes.
+// Package loadtest runs loads of internal/streamload inside test processes.
 package loadtest
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/netcraq/netcraq/internal/streamload"
 )
 
-// Patience is how long a test waits for a load.
+// Patience is a test's timeout for a load.
 const Patience = time.Minute
 
-// Load is one that runs in this process.
+// Load is a load that runs in this process.
 type Load struct {
 	t     *testing.T
 	in    *io.PipeWriter
@@ -24,7 +24,7 @@ type Load struct {
 	ended chan error
 }
 
-// Start has a load begin, up to where it says that it is ready.
+// Start starts a load, and waits until it is ready.
 func Start(t *testing.T, run func(context.Context, io.Reader, io.Writer) error) *Load {
 	in, write := io.Pipe()
 	read, out := io.Pipe()
@@ -41,7 +41,7 @@ func Start(t *testing.T, run func(context.Context, io.Reader, io.Writer) error) 
 	return l
 }
 
-// Say writes a line to it.
+// Say writes a line to the load.
 func (l *Load) Say() {
 	l.t.Helper()
 	if _, err := fmt.Fprintln(l.in); err != nil {
@@ -49,7 +49,7 @@ func (l *Load) Say() {
 	}
 }
 
-// Mark asks what it has done so far.
+// Mark requests the load's current counters.
 func (l *Load) Mark() (m streamload.Mark) {
 	l.t.Helper()
 	l.Say()
@@ -63,7 +63,7 @@ func (l *Load) Mark() (m streamload.Mark) {
 	return m
 }
 
-// End closes its input, and waits for it.
+// End closes the load's input, and waits for it.
 func (l *Load) End() {
 	l.t.Helper()
 	l.in.Close()

@@ -1,6 +1,6 @@
-// Package overlay builds a package's tests from edited copies of its sources, for tests that show
-// that others notice a mistake: the mistakes are edits, so that the shipped sources need no
-// switches for them (go help build, -overlay).
+// Package overlay builds a package's tests from edited copies of its sources (go help build,
+// -overlay). Tests use it to show that other tests notice a mistake. The mistakes are edits, so
+// that the shipped sources need no switches for them.
 package overlay
 
 import (
@@ -15,12 +15,12 @@ import (
 	"testing"
 )
 
-// Sources are the files of the package in the working directory that are others than on the disk:
-// their texts by name. "" takes a file away.
+// Sources are changed files of the package in the working directory: their texts by name. ""
+// removes a file.
 type Sources map[string]string
 
-// Edit replaces old, which the file has once, by new. Comments and empty lines do not count: a
-// mistake is one of code, and whoever rewords a comment does not break a test.
+// Edit replaces old, which must occur once in the file, by new. It ignores comments and empty
+// lines, so that rewording a comment breaks no test.
 func (s Sources) Edit(t testing.TB, file, old, new string) {
 	t.Helper()
 	text, ok := s[file]
@@ -38,8 +38,8 @@ func (s Sources) Edit(t testing.TB, file, old, new string) {
 	s[file] = strings.Replace(text, old, new, 1)
 }
 
-// Build builds the tests of the package in the working directory with them. It returns where they
-// are, until the end of the test.
+// Build builds the tests of the package in the working directory from these sources. It returns
+// their path, which exists until the end of the test.
 func (s Sources) Build(t testing.TB) string {
 	t.Helper()
 	here, err := os.Getwd()
@@ -72,7 +72,7 @@ func (s Sources) Build(t testing.TB) string {
 	return binary
 }
 
-// codeOf is a text of Go, or a part of one, without its comments and empty lines.
+// codeOf is Go text, or a part of it, without comments and empty lines.
 func codeOf(text string) string {
 	var comments scanner.Scanner
 	file := token.NewFileSet().AddFile("", -1, len(text))

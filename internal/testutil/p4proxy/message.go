@@ -11,10 +11,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Kind is what a message is.
+// Kind is the kind of a message.
 type Kind int
 
-// The kinds of messages. Arbitration has none: the proxy passes it on at once, whatever the rules.
+// The kinds of messages. Arbitration has none: the proxy always passes it on at once.
 const (
 	PacketOut Kind = iota // on the stream, to the switch
 	PacketIn              // on the stream, to the controller
@@ -31,14 +31,14 @@ func (k Kind) String() string {
 // Message is one message that passes the proxy.
 type Message struct {
 	Kind Kind
-	// Reply: it is the switch's answer to the call, which the switch has executed.
+	// Reply: the message is the switch's answer to an executed call.
 	Reply bool
-	// Of is the names of the tables, registers, counters and meters that a Write or a Read is
-	// about, by the P4Info, without repetitions; "multicast_group" for one.
+	// Of are the names, from the P4Info, of the tables, registers, counters and meters in a Write
+	// or a Read, without repetitions; "multicast_group" stands for multicast groups.
 	Of []string
 	// Payload is the frame of a packet.
 	Payload []byte
-	// Body is the message itself; of a reply, the request.
+	// Body is the message itself; for a reply, the request.
 	Body proto.Message
 }
 
@@ -53,15 +53,15 @@ func (m *Message) String() string {
 	return text
 }
 
-// Match says whether a rule is for a message. It must not keep or change the message.
+// Match reports whether a rule applies to a message. It must not keep or change the message.
 type Match func(*Message) bool
 
-// Kinds matches messages of some kinds, but no answers.
+// Kinds matches messages of these kinds, but no answers.
 func Kinds(kinds ...Kind) Match {
 	return func(m *Message) bool { return !m.Reply && slices.Contains(kinds, m.Kind) }
 }
 
-// Writes matches Writes that change one of the tables at least.
+// Writes matches Writes that change at least one of the tables.
 func Writes(tables ...string) Match {
 	return func(m *Message) bool {
 		return m.Kind == Write && !m.Reply &&
@@ -74,7 +74,7 @@ func WritesBut(tables ...string) Match {
 	return func(m *Message) bool { return m.Kind == Write && !m.Reply && !Writes(tables...)(m) }
 }
 
-// Answers matches the answers to the calls that match.
+// Answers matches the answers to the calls that another Match matches.
 func Answers(match Match) Match {
 	return func(m *Message) bool {
 		if !m.Reply {
@@ -86,21 +86,21 @@ func Answers(match Match) Match {
 	}
 }
 
-// All matches what all of them match.
+// All matches messages that all of the matches match.
 func All(matches ...Match) Match {
 	return func(m *Message) bool {
 		return !slices.ContainsFunc(matches, func(match Match) bool { return !match(m) })
 	}
 }
 
-// Any matches what one of them matches.
+// Any matches messages that at least one of the matches matches.
 func Any(matches ...Match) Match {
 	return func(m *Message) bool {
 		return slices.ContainsFunc(matches, func(match Match) bool { return match(m) })
 	}
 }
 
-// names are what a P4Info calls things.
+// names are the names of objects in a P4Info, by ID.
 type names map[uint32]string
 
 func namesOf(info *configv1.P4Info) names {
@@ -145,7 +145,7 @@ func (n names) of(entities []*v1.Entity) (out []string) {
 	return out
 }
 
-// ofCall is the message that a call's request is.
+// ofCall is the Message of a call's request.
 func (n names) ofCall(method string, raw []byte) (*Message, error) {
 	m := &Message{Kind: Other}
 	switch path.Base(method) {
@@ -177,8 +177,8 @@ func (n names) ofCall(method string, raw []byte) (*Message, error) {
 	return m, nil
 }
 
-// ofStream is the message that came on a stream, from the controller (out) or from the switch; nil:
-// it is not to be caught.
+// ofStream is the Message of a stream message, from the controller (out) or from the switch; nil:
+// rules do not apply to it.
 func ofStream(raw []byte, out bool) (*Message, error) {
 	if out {
 		r := &v1.StreamMessageRequest{}

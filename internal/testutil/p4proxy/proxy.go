@@ -1,7 +1,7 @@
 // Package p4proxy is a proxy between a P4Runtime controller and a switch. Tests use it to deliver
-// messages late, in another order, or after the caller has given up: P4Runtime promises no order
-// between the packets of a stream and the calls alongside it, and a call whose deadline has passed
-// may still wait in the switch.
+// messages late, in another order, or after the caller has given up. P4Runtime guarantees no order
+// between a stream's packets and concurrent calls, and a call whose deadline has passed may still
+// wait in the switch.
 //
 //	controller ── proxy ── switch
 //
@@ -10,8 +10,8 @@
 //	... the controller, at p.Addr, does something ...
 //	deliveries, err := held.Release(ctx)
 //
-// The proxy passes calls on as they are, with their metadata. It reads only what it needs to tell
-// them apart. It answers a call after the switch has given its whole answer.
+// The proxy passes calls on unchanged, with their metadata. It parses only what it needs to
+// classify them. It answers a call after it has received the switch's complete answer.
 package p4proxy
 
 import (
@@ -33,25 +33,25 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxMessage is the largest message that passes: a program, or a register as a whole.
+// maxMessage is the maximum size of a message: a program, or a whole register.
 const maxMessage = 256 << 20
 
-// Options say what the proxy stands before.
+// Options configure a proxy.
 type Options struct {
-	Target string           // host:port of the switch's P4Runtime server, which speaks plain text
-	P4Info *configv1.P4Info // names what Writes and Reads are about (Message.Of); nil: nothing is named
+	Target string           // host:port of the switch's P4Runtime server, in plain text
+	P4Info *configv1.P4Info // for the names in Message.Of; nil: no names
 }
 
-// Proxy is a proxy before one switch. It is safe for concurrent use.
+// Proxy is a proxy for one switch. It is safe for concurrent use.
 type Proxy struct {
-	Addr string // host:port where it listens
+	Addr string // its own host:port
 
 	names  names
 	conn   *grpc.ClientConn
 	server *grpc.Server
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	work   sync.WaitGroup // what waits, and streams whose controller has gone
+	work   sync.WaitGroup // waiting messages, and streams whose controller has gone
 
 	mu    sync.Mutex
 	rules []*Caught
@@ -63,7 +63,7 @@ func Start(o Options) (*Proxy, error) {
 		grpc.WithDefaultCallOptions(grpc.ForceCodec(raw{}), grpc.MaxCallRecvMsgSize(maxMessage),
 			grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithInitialWindowSize(8<<20), grpc.WithInitialConnWindowSize(16<<20),
-		// A switch that was started again is there at once.
+		// Reconnect to a restarted switch quickly.
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second,
 			Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5,
 				MaxDelay: 100 * time.Millisecond}}))
@@ -84,7 +84,7 @@ func Start(o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// Close ends all connections. What waits is no longer delivered.
+// Close closes all connections. Waiting messages are not delivered any more.
 func (p *Proxy) Close() {
 	p.cancel()
 	p.server.Stop()
@@ -92,7 +92,7 @@ func (p *Proxy) Close() {
 	p.work.Wait()
 }
 
-// raw is a codec that leaves messages as they are.
+// raw is a codec that leaves messages unchanged.
 type raw struct{}
 
 func (raw) Name() string { return "proto" }
@@ -112,26 +112,26 @@ func (p *Proxy) handle(_ any, down grpc.ServerStream) error {
 	return p.call(method, down)
 }
 
-// passed is a context for what is passed on: it has the caller's metadata.
+// passed is a context for a call to the switch, with the caller's metadata.
 func passed(ctx, caller context.Context) context.Context {
 	md, _ := metadata.FromIncomingContext(caller)
 	return metadata.NewOutgoingContext(ctx, md)
 }
 
-// answer is what the switch has answered to a call.
+// answer is the switch's answer to a call.
 type answer struct {
 	header, trailer metadata.MD
 	messages        [][]byte
 	err             error
 }
 
-// ask makes a call at the switch.
+// ask makes a call to the switch.
 func (p *Proxy) ask(ctx context.Context, method string, request []byte) (a answer) {
 	up, err := p.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
 	if err != nil {
 		return answer{err: err}
 	}
-	// Where the switch has ended the call, RecvMsg says why.
+	// If the switch has ended the call, RecvMsg returns the reason.
 	if err := up.SendMsg(&request); err == nil {
 		_ = up.CloseSend()
 	} else if !errors.Is(err, io.EOF) {
@@ -152,10 +152,10 @@ func (p *Proxy) ask(ctx context.Context, method string, request []byte) (a answe
 	return a
 }
 
-// givenUp is what gRPC answers where a deadline passes.
+// givenUp is gRPC's error for an exceeded deadline.
 func givenUp() error { return status.FromContextError(context.DeadlineExceeded).Err() }
 
-// call passes on a call with one request.
+// call passes on a call with one request message.
 func (p *Proxy) call(method string, down grpc.ServerStream) error {
 	caller := down.Context()
 	var request []byte
@@ -170,7 +170,7 @@ func (p *Proxy) call(method string, down grpc.ServerStream) error {
 	if w := p.catch(m); w == nil {
 		a = p.ask(passed(caller, caller), method, request)
 	} else {
-		// Whether the caller is still there makes no difference to what happens to it.
+		// The call is delivered even if the caller leaves.
 		done := make(chan answer, 1)
 		p.work.Go(func() {
 			if !w.wait(caller) {
@@ -217,7 +217,7 @@ func (p *Proxy) call(method string, down grpc.ServerStream) error {
 
 var errClosed = status.Error(codes.Unavailable, "the proxy was closed")
 
-// end is one end of a stream, which takes one message at a time.
+// end is one end of a stream, which accepts one message at a time.
 type end struct {
 	mu     sync.Mutex
 	closed bool
@@ -235,8 +235,8 @@ func (e *end) deliver(m []byte) error {
 	return e.send(&m)
 }
 
-// channel passes on a StreamChannel. When its controller goes, the switch still gets what waits, on
-// the same stream; that ends then.
+// channel passes on a StreamChannel. When its controller leaves, the switch still gets the waiting
+// messages, on the same stream, which then ends.
 func (p *Proxy) channel(method string, down grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(passed(p.ctx, down.Context()))
 	up, err := p.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
@@ -245,12 +245,12 @@ func (p *Proxy) channel(method string, down grpc.ServerStream) error {
 		return err
 	}
 	toController, toSwitch := &end{send: down.SendMsg}, &end{send: up.SendMsg}
-	defer func() { // gRPC allows no SendMsg after the handler has returned
+	defer func() { // gRPC forbids SendMsg after the handler has returned
 		toController.mu.Lock()
 		defer toController.mu.Unlock()
 		toController.closed = true
 	}()
-	var waits sync.WaitGroup // of the switch's messages
+	var waits sync.WaitGroup // for the switch's waiting messages
 	pass := func(from func(any) error, to *end, out bool) error {
 		for {
 			var b []byte
@@ -263,7 +263,7 @@ func (p *Proxy) channel(method string, down grpc.ServerStream) error {
 			}
 			w := p.catch(m)
 			if w == nil {
-				_ = to.deliver(b) // that an end has gone shows in its RecvMsg
+				_ = to.deliver(b) // RecvMsg reports the end of a stream
 				continue
 			}
 			if out {

@@ -22,7 +22,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// What the P4Info of these tests calls things.
+// IDs in the P4Info of these tests.
 const (
 	configTable = 1 + iota
 	keyTable
@@ -35,13 +35,13 @@ var info = &configv1.P4Info{
 	Registers: []*configv1.Register{{Preamble: &configv1.Preamble{Id: versionsRegister, Alias: "versions"}}},
 }
 
-// peer is a P4Runtime server that notes what comes, in the order in which it comes.
+// peer is a P4Runtime server that records all messages in their order.
 type peer struct {
 	v1.UnimplementedP4RuntimeServer
 	mu     sync.Mutex
 	got    []string
 	stream v1.P4Runtime_StreamChannelServer
-	ended  int // streams
+	ended  int // number of ended streams
 	refuse error
 }
 
@@ -119,7 +119,7 @@ func (s *peer) in(t *testing.T, payload string) {
 	}
 }
 
-// start starts a peer, a proxy before it, and a client of the proxy.
+// start starts a peer, a proxy for it, and a client of the proxy.
 func start(t *testing.T) (*peer, *p4proxy.Proxy, v1.P4RuntimeClient) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -149,7 +149,7 @@ func dial(t *testing.T, p *p4proxy.Proxy) v1.P4RuntimeClient {
 	return v1.NewP4RuntimeClient(c)
 }
 
-// write makes a Write of one table, with a number by which it is known.
+// write makes a Write of one table, with an identifying number.
 func write(table uint32, number uint64) *v1.WriteRequest {
 	return &v1.WriteRequest{ElectionId: &v1.Uint128{Low: number}, Updates: []*v1.Update{{Entity: &v1.Entity{
 		Entity: &v1.Entity_TableEntry{TableEntry: &v1.TableEntry{TableId: table}}}}}}
@@ -160,7 +160,7 @@ func packet(payload string) *v1.StreamMessageRequest {
 		Packet: &v1.PacketOut{Payload: []byte(payload)}}}
 }
 
-// open opens a stream and has its arbitration answered.
+// open opens a stream, and completes its arbitration.
 func open(t *testing.T, ctx context.Context, c v1.P4RuntimeClient) v1.P4Runtime_StreamChannelClient {
 	t.Helper()
 	st, err := c.StreamChannel(ctx)
@@ -177,7 +177,7 @@ func open(t *testing.T, ctx context.Context, c v1.P4RuntimeClient) v1.P4Runtime_
 	return st
 }
 
-// expect waits until the peer has noted just these.
+// expect waits until the peer has recorded exactly these messages.
 func (s *peer) expect(t *testing.T, want ...string) {
 	t.Helper()
 	poll.Until(t, 10*time.Second, fmt.Sprintf("the switch to have %q", want), func() bool {
@@ -191,7 +191,7 @@ func timeout(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestPassesOn: without rules all calls pass as they are, with headers, errors and large messages.
+// TestPassesOn: without rules all calls pass unchanged, with headers, errors and large messages.
 func TestPassesOn(t *testing.T) {
 	s, _, c := start(t)
 	ctx := timeout(t)
@@ -244,8 +244,8 @@ func TestPassesOn(t *testing.T) {
 	}
 }
 
-// TestHolds: other messages overtake what a rule holds, on the stream and among calls. So do those
-// of the same kind that come after the rule has caught as many as it is to catch.
+// TestHolds: other messages overtake those that a rule holds, on the stream and among calls. So do
+// later messages of the same kind, once the rule has caught its maximum.
 func TestHolds(t *testing.T) {
 	s, p, c := start(t)
 	ctx := timeout(t)
@@ -285,14 +285,14 @@ func TestHolds(t *testing.T) {
 	if d, err := first.Release(ctx); err != nil || len(d) != 1 || string(d[0].Payload) != "one" {
 		t.Errorf("%v, %v", d, err)
 	}
-	// The stream and the calls are separate channels: no order between them is promised.
+	// The stream and the calls are separate channels, without a guaranteed order.
 	s.expect(t, "arbitration", "packet two", "write 8", "write 7", "packet one")
-	if _, err := c.Write(ctx, write(configTable, 9)); err != nil { // its rule has ended
+	if _, err := c.Write(ctx, write(configTable, 9)); err != nil { // the rule has ended
 		t.Fatal(err)
 	}
 	s.expect(t, "arbitration", "packet two", "write 8", "write 7", "packet one", "write 9")
 
-	// To the controller.
+	// Messages to the controller.
 	in := p.Add(p4proxy.Rule{Match: p4proxy.Kinds(p4proxy.PacketIn), Most: 1, Hold: true})
 	s.in(t, "three")
 	s.in(t, "four")
@@ -308,9 +308,9 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestAfterTheCaller: a call is executed after its caller has been answered that its deadline has
-// passed, after the deadline has passed, or after the connection has broken; and the switch's
-// refusal is known then.
+// TestAfterTheCaller: a call is executed after its caller got DEADLINE_EXCEEDED, after the deadline
+// has passed, or after the connection has broken. The test then knows whether the switch refused
+// it.
 func TestAfterTheCaller(t *testing.T) {
 	s, p, c := start(t)
 	ctx := timeout(t)
@@ -338,7 +338,7 @@ func TestAfterTheCaller(t *testing.T) {
 	}
 	s.expect(t, "program VERIFY_AND_COMMIT", "write 1")
 
-	// An answer that the caller does not hear.
+	// An answer that the caller does not receive.
 	s.refuse = nil
 	p.Add(p4proxy.Rule{Match: p4proxy.Answers(p4proxy.Kinds(p4proxy.Write)), Most: 1, GiveUp: true})
 	if _, err := c.Write(ctx, write(configTable, 2)); status.Code(err) != codes.DeadlineExceeded {
@@ -356,8 +356,8 @@ func TestAfterTheCaller(t *testing.T) {
 	}
 }
 
-// TestStreamOutlivesItsController: what waits of a controller that has gone is delivered on its own
-// stream, which ends only then.
+// TestStreamOutlivesItsController: waiting messages of a controller that has left are delivered on
+// its own stream, which ends only after that.
 func TestStreamOutlivesItsController(t *testing.T) {
 	s, p, c := start(t)
 	ctx := timeout(t)
@@ -392,7 +392,7 @@ func TestStreamOutlivesItsController(t *testing.T) {
 	})
 }
 
-// TestMatches: what the matches match.
+// TestMatches checks the Match functions.
 func TestMatches(t *testing.T) {
 	wrote := func(of ...string) *p4proxy.Message { return &p4proxy.Message{Kind: p4proxy.Write, Of: of} }
 	reply := func(m *p4proxy.Message) *p4proxy.Message { m.Reply = true; return m }
@@ -420,8 +420,8 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// TestRandom: a random run catches about the share that it is to catch, delivers all of it, and
-// gives up for callers only where it may.
+// TestRandom: a random run catches about the intended share of messages, delivers all of them, and
+// gives up only where it may.
 func TestRandom(t *testing.T) {
 	s, p, c := start(t)
 	ctx := timeout(t)
@@ -468,7 +468,7 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// TestClosed: a proxy that is closed delivers nothing more, and leaves nothing behind.
+// TestClosed: a closed proxy delivers nothing more, and leaves nothing behind.
 func TestClosed(t *testing.T) {
 	s, p, c := start(t)
 	ctx := timeout(t)

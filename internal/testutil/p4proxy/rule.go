@@ -8,29 +8,29 @@ import (
 	"time"
 )
 
-// Rule says what becomes of the messages that it catches. A message that no rule catches passes at
-// once. One that a rule catches waits, and what comes after it overtakes it.
+// Rule describes the treatment of the messages that it catches. A message that no rule catches
+// passes at once. A caught message waits, and later messages overtake it.
 type Rule struct {
 	Match Match
-	// Most is how many messages the rule catches before it ends; 0: any number.
+	// Most is the number of messages after which the rule ends; 0: unlimited.
 	Most int
-	// Hold has each message wait until Release.
+	// Hold makes each message wait until Release.
 	Hold bool
-	// Late has each message wait until its caller has gone: its deadline has passed, or it has
+	// Late makes each message wait until its caller has gone: its deadline has passed, it has
 	// cancelled the call, or its connection has broken.
 	Late bool
-	// Delay is how long each message waits after that; nil: not at all.
+	// Delay is an additional waiting time for each message after that; nil: none.
 	Delay func() time.Duration
-	// GiveUp answers the caller of a call with DEADLINE_EXCEEDED when the call is caught, as gRPC
-	// does when a deadline passes. The call is delivered all the same.
+	// GiveUp answers a call with DEADLINE_EXCEEDED when it is caught, as gRPC does when a deadline
+	// passes. The call is delivered nevertheless.
 	GiveUp bool
 }
 
-// Delivery is what became of a message that a rule had caught.
+// Delivery is the result of a caught message.
 type Delivery struct {
 	*Message
-	// Err is the switch's answer to a call, or why the message could not be delivered; nil: the
-	// switch has executed it, or, of a packet, it was sent.
+	// Err is the switch's answer to a call, or the reason why the message could not be delivered;
+	// nil: the switch has executed the call, or the packet was sent.
 	Err error
 }
 
@@ -40,7 +40,7 @@ type Caught struct {
 	rule Rule
 
 	mu      sync.Mutex
-	more    chan struct{} // closed, and made again, when one is caught or delivered
+	more    chan struct{} // closed and replaced when a message is caught or delivered
 	n       int
 	waiting []*waiting
 	refused int
@@ -48,7 +48,7 @@ type Caught struct {
 	opened  chan struct{} // closed by Release
 }
 
-// waiting is a message that was caught.
+// waiting is a caught message.
 type waiting struct {
 	of   *Caught
 	m    *Message
@@ -56,7 +56,7 @@ type waiting struct {
 	err  error
 }
 
-// Add adds a rule. Of several that match a message the one that was added first catches it.
+// Add adds a rule. If several rules match a message, the first added one catches it.
 func (p *Proxy) Add(r Rule) *Caught {
 	c := &Caught{p: p, rule: r, more: make(chan struct{}), opened: make(chan struct{})}
 	p.mu.Lock()
@@ -65,7 +65,7 @@ func (p *Proxy) Add(r Rule) *Caught {
 	return c
 }
 
-// catch is the message as some rule has caught it; nil: none has.
+// catch returns the message as caught by a rule; nil: no rule has caught it.
 func (p *Proxy) catch(m *Message) *waiting {
 	if m == nil {
 		return nil
@@ -98,13 +98,13 @@ func (c *Caught) catch(m *Message) *waiting {
 	return w
 }
 
-// changed wakes who waits for a change. c.mu is held.
+// changed wakes those who wait for a change. The caller holds c.mu.
 func (c *Caught) changed() {
 	close(c.more)
 	c.more = make(chan struct{})
 }
 
-// wait waits as the rule says. It returns false if the proxy was closed before.
+// wait waits as the rule says. It returns false if the proxy was closed first.
 func (w *waiting) wait(caller context.Context) bool {
 	r := w.of.rule
 	if r.Hold {
@@ -131,7 +131,7 @@ func (w *waiting) wait(caller context.Context) bool {
 	return w.of.p.ctx.Err() == nil
 }
 
-// delivered: the message has had its effect, or will not have one.
+// delivered records that the message has had its effect, or will not have one.
 func (w *waiting) delivered(err error) {
 	c := w.of
 	c.mu.Lock()
@@ -144,22 +144,22 @@ func (w *waiting) delivered(err error) {
 	c.changed()
 }
 
-// Count is how many messages were caught so far, and how many of these could not be delivered, or
-// were refused by the switch.
+// Count returns the number of caught messages, and how many of them could not be delivered or were
+// refused by the switch.
 func (c *Caught) Count() (caught, refused int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.n, c.refused
 }
 
-// Waiting is how many messages are caught and not delivered.
+// Waiting is the number of caught messages that are not delivered yet.
 func (c *Caught) Waiting() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.waiting)
 }
 
-// Await waits until so many messages were caught.
+// Await waits until n messages were caught.
 func (c *Caught) Await(ctx context.Context, n int) error {
 	return c.until(ctx, func() bool { return c.n >= n })
 }
@@ -180,15 +180,15 @@ func (c *Caught) until(ctx context.Context, so func() bool) error {
 	}
 }
 
-// End has the rule catch nothing more. What it has caught continues waiting as the rule says.
+// End stops the rule from catching more. Caught messages continue to wait as the rule says.
 func (c *Caught) End() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true
 }
 
-// Release ends the rule, has the messages go that it holds, waits until all that it has caught are
-// delivered, and says what became of them. The messages go in any order.
+// Release ends the rule, releases the messages that it holds, waits until all caught messages are
+// delivered, and returns their results. The messages are released in any order.
 func (c *Caught) Release(ctx context.Context) ([]Delivery, error) {
 	c.mu.Lock()
 	c.ended = true
@@ -211,18 +211,17 @@ func (c *Caught) Release(ctx context.Context) ([]Delivery, error) {
 	return out, err
 }
 
-// Chance is a rule of a random run: what share of some messages is caught, and what becomes of
-// these.
+// Chance is a rule of a random run: the share of messages to catch, and their treatment.
 type Chance struct {
-	Name  string // for Tally
+	Name  string // name for Tally
 	Match Match
-	Share float64 // of 1
-	// Longest is the longest time that a message waits. Most wait much less.
+	Share float64 // between 0 and 1
+	// Longest is the maximum waiting time of a message. Most wait much less.
 	Longest time.Duration
-	GiveUp  bool // Rule
+	GiveUp  bool // as in Rule
 }
 
-// Random is a run of rules whose choices are drawn from a seed.
+// Random is a run of rules with random choices from a seed.
 type Random struct {
 	names  []string
 	caught []*Caught
@@ -256,7 +255,7 @@ func (p *Proxy) AddRandom(seed uint64, chances ...Chance) *Random {
 	return out
 }
 
-// Tally adds to sum, by the chances' names, how many messages were caught.
+// Tally adds the number of caught messages to sum, by the chances' names.
 func (r *Random) Tally(sum map[string]int) {
 	for i, c := range r.caught {
 		n, _ := c.Count()
@@ -264,7 +263,7 @@ func (r *Random) Tally(sum map[string]int) {
 	}
 }
 
-// End ends the rules, and waits until all that they have caught is delivered.
+// End ends the rules, and waits until all caught messages are delivered.
 func (r *Random) End(ctx context.Context) error {
 	for _, c := range r.caught {
 		c.End()

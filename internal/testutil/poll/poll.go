@@ -1,4 +1,4 @@
-// Package poll waits in tests until something is so, and fails the test that waits without success.
+// Package poll waits in tests until a condition holds, and fails the test after a time limit.
 package poll
 
 import (
@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// pause is the longest time between two looks. The first ones come sooner.
+// pause is the maximum interval between checks. The first ones follow sooner.
 const pause = 20 * time.Millisecond
 
-// Until waits until so says true, for limit at most. what and more, which may be left out, are what
-// is said about a wait without success: what was waited for, and how things are instead.
+// Until waits until so returns true, for at most limit. what and more, which may be omitted,
+// describe a failed wait: the expected condition, and the actual state.
 func Until(t testing.TB, limit time.Duration, what string, so func() bool, more ...func() string) {
 	t.Helper()
 	Nil(t, limit, what, func() error {
@@ -24,7 +24,7 @@ func Until(t testing.TB, limit time.Duration, what string, so func() bool, more 
 
 var errNotSo = errors.New("it is not so")
 
-// Nil waits until do returns no error, for limit at most. The last error is said, too.
+// Nil waits until do returns no error, for at most limit. The failure includes the last error.
 func Nil(t testing.TB, limit time.Duration, what string, do func() error, more ...func() string) {
 	t.Helper()
 	end := time.Now().Add(limit)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// fake is a test that fails.
+// fake is a test that records its failure.
 type fake struct {
 	testing.TB
 	said string
@@ -22,8 +22,8 @@ func (f *fake) Fatalf(format string, args ...any) {
 	panic(failed{})
 }
 
-// A wait ends as soon as what is waited for is so, and fails the test at its limit with what it
-// knows.
+// TestPoll: a wait ends as soon as its condition holds, and fails the test at its limit with the
+// description.
 func TestPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()

@@ -1,4 +1,5 @@
-// Package syncbuffer has what a program under test prints, for tests that read it while it runs.
+// Package syncbuffer has a buffer for the output of a program under test, which tests read while
+// the program runs.
 package syncbuffer
 
 import (
@@ -6,7 +7,7 @@ import (
 	"sync"
 )
 
-// Buffer is a buffer that several goroutines may write and read. The zero value is empty.
+// Buffer is a buffer that is safe for concurrent use. The zero value is empty.
 type Buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -19,7 +20,7 @@ func (s *Buffer) Write(p []byte) (int, error) {
 	return s.b.Write(p)
 }
 
-// String is all that was written.
+// String is everything written so far.
 func (s *Buffer) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,19 +19,19 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 )
 
-// Authority is a certificate authority of a test.
+// Authority is a test's certificate authority.
 type Authority struct {
 	t    testing.TB
 	dir  string
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
-	// File holds its certificate (PEM).
+	// File is the path of its certificate (PEM).
 	File string
 }
 
 var serial atomic.Int64
 
-// NewAuthority makes one.
+// NewAuthority makes an authority.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{t: t, dir: t.TempDir()}
@@ -49,10 +49,10 @@ func NewAuthority(t testing.TB) *Authority {
 	return a
 }
 
-// Issue writes a certificate for this machine's loopback, to be shown by servers and clients, with
-// a common name or without, to NAME.pem and NAME-key.pem, over what is there. The certificate's
-// serial number tells it from others. With names it is for servers of these names, and for loopback
-// no more.
+// Issue writes a certificate for this machine's loopback, for servers and clients, with or without
+// a common name, to NAME.pem and NAME-key.pem, replacing existing files. It returns the
+// certificate's unique serial number. With names the certificate is for servers with these names,
+// and not for loopback.
 func (a *Authority) Issue(name, commonName string, names ...string) (transport.TLSInfo, *big.Int) {
 	a.t.Helper()
 	number := big.NewInt(serial.Add(1))
@@ -76,7 +76,7 @@ func (a *Authority) Issue(name, commonName string, names ...string) (transport.T
 	return info, number
 }
 
-// Revoke writes a list of certificates that are revoked (DER), and gives its path.
+// Revoke writes a revocation list (DER), and returns its path.
 func (a *Authority) Revoke(numbers ...*big.Int) string {
 	a.t.Helper()
 	list := &x509.RevocationList{Number: big.NewInt(serial.Add(1)), ThisUpdate: time.Now(),
@@ -96,7 +96,7 @@ func (a *Authority) Revoke(numbers ...*big.Int) string {
 	return file
 }
 
-// sign makes a key and a certificate for it; without a signer it signs itself.
+// sign makes a key and a certificate for it. Without a signer the certificate is self-signed.
 func sign(t testing.TB, template, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*ecdsa.PrivateKey, []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -1,4 +1,4 @@
-// Package testport finds TCP ports for the servers of tests.
+// Package testport finds free TCP ports for test servers.
 package testport
 
 import (
@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// The ports that are given: none of those that the kernel gives to connections
-// (ip_local_port_range), or a server that dies and comes back would find its port taken by one.
+// The range of returned ports. It is outside of the kernel's ip_local_port_range; otherwise an
+// outgoing connection could take the port of a server that is being restarted.
 const first, behind = 20100, 32700
 
-// given are the ports that this process has given. A server listens at its port only after a while,
-// and parallel tests ask meanwhile.
+// given are the ports that this process has returned. A server listens at its port only after a
+// while, and parallel tests need other ports meanwhile.
 var given sync.Map
 
-// Free is a loopback address that nobody listens at, HOST:PORT. It gives no address twice.
+// Free is a loopback address without a listener, HOST:PORT. It never returns an address twice.
 func Free(t testing.TB) string {
 	t.Helper()
 	for range 1000 {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Object is a part of such a file.
+// Object is a part of a topology file.
 type Object = map[string]any
 
 // Add appends to a list of a topology.
@@ -19,7 +19,7 @@ func Add(top Object, list string, objects ...any) {
 	top[list] = append(all, objects...)
 }
 
-// Drop removes those of a list whose name is one of some.
+// Drop removes the objects with these names from a list.
 func Drop(top Object, list string, names ...string) {
 	top[list] = slices.DeleteFunc(top[list].([]any), func(o any) bool {
 		if pair, ok := o.([]any); ok {
@@ -42,7 +42,7 @@ func Pods(sw string, n int) []any {
 	return out
 }
 
-// Read is a file with changes.
+// Read reads a file and applies changes.
 func Read(t *testing.T, file string, change func(Object)) Object {
 	t.Helper()
 	b, err := os.ReadFile(file)

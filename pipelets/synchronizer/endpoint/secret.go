@@ -19,19 +19,19 @@ type Credentials struct {
 	TLS      *tls.Config // nil: the secret has no certificates
 }
 
-// Secrets looks up a pipelet's secrets.
+// Secrets reads a pipelet's secrets.
 type Secrets interface {
-	// Read gives the values of a secret's keys.
+	// Read returns the values of a secret's keys.
 	Read(ctx context.Context, name string) (map[string][]byte, error)
 }
 
-// secretKeys are those that are of use.
+// secretKeys are the keys of secrets that stores use.
 var secretKeys = []string{"ca.crt", "tls.crt", "tls.key", "username", "password"}
 
-// Folder is a folder with a folder for each secret, in which each key is a file.
+// Folder is a folder that contains one folder for each secret, with one file for each key.
 type Folder string
 
-// Read is Secrets'.
+// Read implements Secrets.
 func (f Folder) Read(_ context.Context, name string) (map[string][]byte, error) {
 	dir := filepath.Join(string(f), name)
 	if _, err := os.Stat(dir); err != nil {

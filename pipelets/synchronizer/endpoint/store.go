@@ -7,24 +7,24 @@ import (
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 )
 
-// Record is one that was read.
+// Record is a record from a source.
 type Record struct {
 	Key     string // without the source's prefix
 	Value   []byte
 	Deleted bool
-	Version uint64               // the source's: a revision, an offset
-	At      exactlyonce.Position // of this record: a reader that continues after it gets the next one
-	Gap     string               // which part of the source's history is missing before it, in words
+	Version uint64               // the source's version: a revision, an offset
+	At      exactlyonce.Position // position of this record: a reader that continues from it gets the next record
+	Gap     string               // the part of the source's history that is missing before it, as text
 }
 
-// Row is one that is to be written.
+// Row is a row for a destination.
 type Row struct {
 	Key     string // without the destination's prefix
 	Value   []byte
 	Deleted bool
 }
 
-// Rows are records as they are.
+// Rows converts records to rows unchanged.
 func Rows(records []Record) (rows []Row) {
 	for _, r := range records {
 		rows = append(rows, Row{Key: r.Key, Value: r.Value, Deleted: r.Deleted})
@@ -32,21 +32,21 @@ func Rows(records []Record) (rows []Row) {
 	return rows
 }
 
-// Source is read in an order that is the same each time, from any position in it.
+// Source is a store that is read in a fixed order, from any position in it.
 type Source interface {
-	// Read gives records after a position, and the position of the last one. It waits until there
-	// are some, or until ctx ends, with which there are none.
+	// Read returns records after a position, and the position of the last one. It waits until there
+	// are some, or until ctx ends; then it returns none.
 	Read(ctx context.Context, from exactlyonce.Position, most int) ([]Record, exactlyonce.Position, error)
 	Close() error
 }
 
-// Gapped is a source that may find that a part of its history is missing before a record comes.
+// Gapped is a Source that may find that a part of its history is missing before the next record.
 type Gapped interface {
-	// Gap says in words what is missing before the record that comes next. "": nothing is.
+	// Gap describes what is missing before the next record. "": nothing is.
 	Gap() string
 }
 
-// Gap is what a source lacks before the next record.
+// Gap describes what a source lacks before the next record.
 func Gap(s Source) string {
 	if g, ok := s.(Gapped); ok {
 		return g.Gap()
@@ -56,17 +56,17 @@ func Gap(s Source) string {
 
 // Sink is a destination, for one pipelet and one of its sources.
 type Sink interface {
-	// Open says what the destination knows about the pipelet.
+	// Open returns the destination's state for the pipelet.
 	Open(ctx context.Context) (exactlyonce.State, error)
-	// Commit writes rows and the state that comes with them. Where the pipelet asks for exactly
-	// once, both in one transaction, and only if the state is what it was. The rows are not the
-	// destination's own: others may have them, too.
+	// Commit writes rows and the new state. If the pipelet requests exactly-once, it writes both in
+	// one transaction, and only if the state is still was. The rows may be shared, so Commit must
+	// not change them.
 	Commit(ctx context.Context, was, next exactlyonce.State, rows []Row) error
 	Close() error
 }
 
-// Batcher is a destination that takes batches of another size than others do.
+// Batcher is a Sink with its own limit of a batch's size.
 type Batcher interface {
-	// Most is how many records a batch has at most.
+	// Most is the maximum number of records of a batch.
 	Most() int
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestBounded: a run ends when it has taken its processor time. One that waits for a processor ends
-// later, by the clock.
+// TestBounded: a run ends when it has used its processor time. A run that waits for a processor
+// ends later, by elapsed time.
 func TestBounded(t *testing.T) {
 	const most = 100 * time.Millisecond
 	for name, step := range map[string]func(){

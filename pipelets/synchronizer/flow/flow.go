@@ -1,10 +1,10 @@
 // Package flow runs a pipelet's SELECT over batches of records, in DuckDB.
 //
-// Batches are small, so the overhead of a batch counts, not DuckDB's speed: 1.2 ms if a batch is
-// handed over as Arrow and the SELECT is planned each time, 0.65 ms if its rows are appended to a
-// table that stays and the SELECT is prepared. So this package does the latter.
+// Batches are small, so the overhead of a batch matters more than DuckDB's speed. It is 1.2 ms if a
+// batch is passed as Arrow and the SELECT is planned each time. It is 0.65 ms if rows are appended
+// to a permanent table and the SELECT is prepared, which this package does.
 //
-// DuckDB can end the process that it runs in. Package flowproc runs this one in processes apart.
+// DuckDB can crash its process. Package flowproc runs this package in separate processes.
 package flow
 
 import (
@@ -28,28 +28,30 @@ import (
 )
 
 const (
-	// RunTime bounds the processor time of a flow over a batch.
+	// RunTime is the maximum processor time of a flow over a batch.
 	RunTime = 10 * time.Second
-	// CompileTime bounds the processor time of a flow over an empty batch.
+	// CompileTime is the maximum processor time of a flow over an empty batch.
 	CompileTime = 3 * time.Second
-	// Patience times as long may a run take by the clock, on a machine that has other work to do.
+	// Patience is the factor by which a run's elapsed time may exceed its processor time, on a busy
+	// machine.
 	Patience = 5
-	// MaxRows bounds the bytes of a batch's resulting rows. A row counts as its key, its value and
-	// RowBytes.
+	// MaxRows is the maximum size of a batch's resulting rows, in bytes. A row counts as its key,
+	// its value and RowBytes.
 	MaxRows  = 64 << 20
 	RowBytes = 64
 )
 
-// settings keep a flow to its batch: no files, no networks, no extensions, and no way back.
+// settings restrict a flow to its batch: no files, no networks, no extensions, and no way to undo
+// the settings.
 var settings = []string{
 	"SET threads = 1",
 	"SET memory_limit = '512MB'",
 	"SET temp_directory = ''",
-	// DuckDB bases a plan on the table's content when the plan is made (for example on an empty
-	// table, so that a condition can hold for no row), and a prepared one is used for later
-	// content, too. TestPlansAgree fails without this.
+	// DuckDB plans a query for the table's content at that time: for an empty table it may assume
+	// that a condition never holds. A prepared plan is used for later content, too. TestPlansAgree
+	// fails without this setting.
 	"SET disabled_optimizers = 'statistics_propagation,compressed_materialization'",
-	// They follow the process's TZ and locale otherwise, so that replicas would make different
+	// Otherwise they follow the process's TZ and locale, and replicas would compute different
 	// values.
 	"SET TimeZone = 'UTC'",
 	"SET Calendar = 'gregorian'",
@@ -60,29 +62,30 @@ var settings = []string{
 }
 
 // table is the table that a flow selects from. value is NULL for deletions and for values that are
-// not UTF-8, and key for keys that are not UTF-8.
+// not UTF-8; key is NULL for keys that are not UTF-8.
 const table = "CREATE OR REPLACE TABLE src (key VARCHAR, value VARCHAR, bytes BLOB, deleted BOOLEAN NOT NULL, " +
 	"version UBIGINT NOT NULL, " + keyBytes + " BLOB NOT NULL)"
 
-// keyBytes is the column that has every key. Only flows that name it get keys that are not UTF-8.
+// keyBytes is the column with every key. Only flows that name it get keys that are not UTF-8.
 const keyBytes = "key_bytes"
 
-// renew is how many batches go through one table: what is deleted from it takes up room in it.
+// renew is the number of batches for which a table is used, because deleted rows take up room in
+// it.
 const renew = 256
 
 // Engine is a DuckDB for the flows over one source. Its users take turns.
 type Engine struct {
-	turn   chan struct{} // has one element while nobody uses the engine
+	turn   chan struct{} // has one element while the engine is free
 	db     *sql.DB
 	conn   *sql.Conn
-	loaded string // the batch that is in the table src; "": none that has a name
-	binary string // a key of that batch that is not UTF-8; "": there is none
-	life   int    // how often it was opened
-	left   int    // batches that the table is good for
+	loaded string // name of the batch in the table src; "": none, or one without a name
+	binary string // a key of that batch that is not UTF-8; "": none
+	life   int    // number of times it was opened
+	left   int    // remaining batches for which the table is used
 	clear  *sql.Stmt
 	state  string // the SELECT that computes the next table state from it and src; "": none
 	forget *sql.Stmt
-	// Loads and Runs count batches that were loaded and flows that were run.
+	// Loads and Runs count the loaded batches and the flow runs.
 	Loads, Runs atomic.Uint64
 }
 
@@ -134,14 +137,14 @@ func (e *Engine) close() {
 	e.conn, e.db, e.loaded = nil, nil, ""
 }
 
-// Close ends it, when who uses it is done.
+// Close closes the engine when its current user is done.
 func (e *Engine) Close() error {
 	<-e.turn
 	e.close()
 	return nil
 }
 
-// take waits for the engine, and opens it again if an error has closed it.
+// take waits for the engine, and reopens it if an error has closed it.
 func (e *Engine) take(ctx context.Context) error {
 	select {
 	case <-e.turn:
@@ -159,8 +162,8 @@ func (e *Engine) take(ctx context.Context) error {
 	return err
 }
 
-// give has the next one use it. After an error it is closed: some leave a DuckDB that fails with
-// everything.
+// give passes the engine to the next user. After an error it closes the engine, because some errors
+// leave a DuckDB that fails on everything.
 func (e *Engine) give(err error) {
 	if err != nil {
 		e.close()
@@ -168,17 +171,17 @@ func (e *Engine) give(err error) {
 	e.turn <- struct{}{}
 }
 
-// Flow is a SELECT that was compiled.
+// Flow is a compiled SELECT.
 type Flow struct {
 	engine *Engine
 	own    bool
 	query  string
-	made   *sql.Stmt // is of one life of the engine
-	next   *sql.Stmt // makes the table state; nil: there is none
+	made   *sql.Stmt // valid in one life of the engine
+	next   *sql.Stmt // computes the table state; nil: none
 	life   int
 }
 
-// Compile checks a SELECT and gives it an engine of its own. Errors have their place.
+// Compile checks a SELECT and gives it a separate engine. Errors have a position.
 func Compile(ctx context.Context, query string) (*Flow, error) {
 	e, err := Open(ctx)
 	if err != nil {
@@ -193,7 +196,7 @@ func Compile(ctx context.Context, query string) (*Flow, error) {
 	return f, nil
 }
 
-// Compile checks a SELECT. Errors have their place.
+// Compile checks a SELECT. Errors have a position.
 func (e *Engine) Compile(ctx context.Context, query string) (_ *Flow, err error) {
 	query = trim(query)
 	if query == "" {
@@ -209,7 +212,7 @@ func (e *Engine) Compile(ctx context.Context, query string) (_ *Flow, err error)
 	return f, err
 }
 
-// selects fails where a query is no SELECT. Only a SELECT has a serialized form.
+// selects fails if a query is not a SELECT. Only a SELECT has a serialized form.
 func (e *Engine) selects(ctx context.Context, query string) (err error) {
 	if err := e.take(ctx); err != nil {
 		return err
@@ -228,7 +231,7 @@ func (e *Engine) selects(ctx context.Context, query string) (err error) {
 	return nil
 }
 
-// why says what is wrong with a query that is no SELECT, or none that can be read.
+// why explains the error in a query that is not a SELECT, or cannot be parsed.
 func (e *Engine) why(ctx context.Context, query, tree string) error {
 	s, err := e.conn.PrepareContext(ctx, query)
 	if err != nil && strings.Contains(tree, `"parser"`) {
@@ -244,7 +247,7 @@ func trim(query string) string { return strings.TrimRight(strings.TrimSpace(quer
 
 func wrong(err error) error { return exactlyonce.Errorf(exactlyonce.Wrong, "the flow: %w", err) }
 
-// Close ends it.
+// Close closes the flow.
 func (f *Flow) Close() error {
 	if f.own {
 		return f.engine.Close()
@@ -252,15 +255,15 @@ func (f *Flow) Close() error {
 	return nil
 }
 
-// Run computes rows from records. Its columns key and value are written; a row whose value is NULL
-// deletes its key. Values that are neither text nor bytes are cast to text by DuckDB.
+// Run computes rows from records. The rows are the SELECT's columns key and value; a row whose
+// value is NULL deletes its key. DuckDB casts values that are neither text nor bytes to text.
 func (f *Flow) Run(ctx context.Context, records []endpoint.Record) (rows []endpoint.Row, err error) {
 	rows, _, err = f.RunBatch(ctx, "", records)
 	return rows, err
 }
 
-// RunBatch is Run over a batch that has a name: it is not loaded again for the next flow over it.
-// It says how much processor time the SELECT took, without loading the batch.
+// RunBatch is Run over a named batch, which is not loaded again for the next flow over it. took is
+// the SELECT's processor time, without loading the batch.
 func (f *Flow) RunBatch(ctx context.Context, name string, records []endpoint.Record) (rows []endpoint.Row,
 	took time.Duration, err error) {
 	e := f.engine
@@ -285,7 +288,7 @@ func (f *Flow) RunBatch(ctx context.Context, name string, records []endpoint.Rec
 	if err := f.prepare(ctx); err != nil {
 		return nil, 0, err
 	}
-	// DuckDB has one thread, and is called on this one.
+	// DuckDB has one thread, and runs on the calling one.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	begin := threadTime()
@@ -296,8 +299,8 @@ func (f *Flow) RunBatch(ctx context.Context, name string, records []endpoint.Rec
 // errLate is the cause of a context that has ended because a run took too long.
 var errLate = errors.New("it takes too long")
 
-// bounded returns a context that ends when this process has taken so much processor time, or
-// Patience times as much has passed. Only one flow runs in a process.
+// bounded returns a context that ends when this process has used the processor time most, or after
+// Patience times as much elapsed time. Only one flow runs in a process.
 func bounded(ctx context.Context, most time.Duration) (_ context.Context, cancel func()) {
 	ctx, end := context.WithCancelCause(ctx)
 	begun, before := time.Now(), timeOf(syscall.RUSAGE_SELF)
@@ -321,7 +324,7 @@ func bounded(ctx context.Context, most time.Duration) (_ context.Context, cancel
 	return ctx, func() { end(nil) }
 }
 
-// late says in words that a run failed because it took too long.
+// late turns an error into one that says that the run took too long.
 func late(ctx context.Context, err error) error {
 	if err == nil || !errors.Is(context.Cause(ctx), errLate) {
 		return err
@@ -333,17 +336,17 @@ func late(ctx context.Context, err error) error {
 // threadTime is the processor time of this thread.
 func threadTime() time.Duration { return timeOf(syscall.RUSAGE_THREAD) }
 
-// timeOf is the processor time of this thread, or of this process.
+// timeOf is the processor time of this thread or of this process.
 func timeOf(who int) time.Duration {
 	var u syscall.Rusage
-	if syscall.Getrusage(who, &u) != nil { // it knows both
+	if syscall.Getrusage(who, &u) != nil { // both values are valid
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// names fails where a batch has a key that is not UTF-8 and none of the queries names the column
-// for it: as NULL such keys would be equal, or a condition would pass them by.
+// names fails if a batch has a key that is not UTF-8 and no query names the column for such keys.
+// In the column key they are NULL, so they would be equal, or a condition would skip them.
 func (e *Engine) names(queries ...string) error {
 	if e.binary == "" || strings.Contains(strings.ToLower(strings.Join(queries, "\n")), keyBytes) {
 		return nil
@@ -352,7 +355,7 @@ func (e *Engine) names(queries ...string) error {
 		"use the column %s (BLOB), which has every key", e.binary, keyBytes)
 }
 
-// prepare has the statement, which gives the two columns as text or bytes.
+// prepare prepares the statement, which returns the two columns as text or bytes.
 func (f *Flow) prepare(ctx context.Context) error {
 	e := f.engine
 	if f.made != nil && f.life == e.life {
@@ -412,7 +415,7 @@ func (e *Engine) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	return made, nil
 }
 
-// rows runs a statement that was made of a query.
+// rows runs a statement that was prepared from a query.
 func (f *Flow) rows(ctx context.Context, made *sql.Stmt, query string) (rows []endpoint.Row, err error) {
 	out, err := made.QueryContext(ctx)
 	if err == nil {
@@ -436,7 +439,7 @@ func (f *Flow) rows(ctx context.Context, made *sql.Stmt, query string) (rows []e
 	if err == nil {
 		return rows, nil
 	}
-	if ctx.Err() == nil { // the error says where in the flow
+	if ctx.Err() == nil { // this error has a position in the flow
 		again, said := f.engine.conn.QueryContext(ctx, query)
 		if said == nil {
 			for again.Next() {
@@ -451,7 +454,7 @@ func (f *Flow) rows(ctx context.Context, made *sql.Stmt, query string) (rows []e
 	return nil, wrong(err)
 }
 
-// load makes the table src of a batch.
+// load fills the table src with a batch.
 func (e *Engine) load(ctx context.Context, records []endpoint.Record) error {
 	e.Loads.Add(1)
 	if e.left == 0 {

@@ -40,7 +40,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: %v", c.query, err)
 			continue
 		}
-		for range 3 { // each batch again
+		for range 3 { // each batch three times
 			rows, err := f.Run(t.Context(), records)
 			var got []string
 			for _, r := range rows {
@@ -58,7 +58,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// What is wrong is said, where it is; and a flow gets at nothing but its batch.
+// TestCompileRefuses: errors have a position, and a flow can access only its batch.
 func TestCompileRefuses(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "secret.csv")
@@ -95,7 +95,7 @@ func TestCompileRefuses(t *testing.T) {
 	}
 }
 
-// A record that a flow cannot work with is said to be wrong; the next batch is well.
+// TestWrongRecord: a record that a flow cannot process is Wrong; the next batch works.
 func TestWrongRecord(t *testing.T) {
 	f, err := Compile(t.Context(), "SELECT key, (value::INT + 1) AS value FROM src")
 	if err != nil {
@@ -112,8 +112,8 @@ func TestWrongRecord(t *testing.T) {
 	}
 }
 
-// A flow gets keys that are not UTF-8 as bytes. One that does not name their column says so, so
-// that two of them never become one key.
+// TestKeysOfBytes: a flow gets keys that are not UTF-8 as bytes. A flow that does not name their
+// column fails, so that two of them never become one key.
 func TestKeysOfBytes(t *testing.T) {
 	e, err := Open(t.Context())
 	if err != nil {
@@ -156,8 +156,8 @@ func TestKeysOfBytes(t *testing.T) {
 	}
 }
 
-// What a flow makes does not depend on the process's time zone and locale: another replica makes
-// the same.
+// TestEnvironment: a flow's result does not depend on the process's time zone and locale, so all
+// replicas compute the same.
 func TestEnvironment(t *testing.T) {
 	const query = `SELECT 'a' AS key, '2026-03-29 00:30:00+00'::TIMESTAMPTZ::VARCHAR || ' ' ||
 		year('2026-03-29 00:30:00+00'::TIMESTAMPTZ) || ' ' || '2026-01-01 00:00:00'::TIMESTAMPTZ::VARCHAR || ' ' ||
@@ -187,7 +187,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// The table is made again now and then, and a DuckDB after an error: flows continue.
+// TestLasts: the table is renewed regularly, and a DuckDB after an error. Flows continue.
 func TestLasts(t *testing.T) {
 	e, err := Open(t.Context())
 	if err != nil {
@@ -209,7 +209,7 @@ func TestLasts(t *testing.T) {
 		if err != nil || len(rows) != 1 || string(rows[0].Value) != fmt.Sprint(i+1) {
 			t.Fatalf("%d: %v, %v", i, rows, err)
 		}
-		rows, _, err = names.RunBatch(t.Context(), fmt.Sprint(i), nil) // it is loaded
+		rows, _, err = names.RunBatch(t.Context(), fmt.Sprint(i), nil) // the batch is loaded
 		if err != nil || len(rows) != 2 || rows[0].Key != "b" {
 			t.Fatalf("%d: %v, %v", i, rows, err)
 		}
@@ -222,7 +222,8 @@ func TestLasts(t *testing.T) {
 	}
 }
 
-// A statement that is prepared once says about each batch what one says that is made for it.
+// TestPlansAgree: a statement that is prepared once returns the same for each batch as a newly
+// prepared one.
 func TestPlansAgree(t *testing.T) {
 	e, err := Open(t.Context())
 	if err != nil {
@@ -278,8 +279,8 @@ func TestPlansAgree(t *testing.T) {
 	}
 }
 
-// TestProcessorTime: RunBatch says how much processor time a flow took, which a busy machine does
-// not change, and not how long it waited. It says so of a flow that fails, too.
+// TestProcessorTime: RunBatch returns a flow's processor time, which neither a busy machine nor
+// waiting changes, also if the flow fails.
 func TestProcessorTime(t *testing.T) {
 	const wait = 200 * time.Millisecond
 	e, err := Open(t.Context())
@@ -318,7 +319,7 @@ func TestProcessorTime(t *testing.T) {
 	}
 }
 
-// waits is a function of DuckDB's that waits.
+// waits is a DuckDB function that waits.
 type waits struct {
 	text duckdb.TypeInfo
 	long time.Duration

@@ -13,16 +13,17 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
-// MaxTable bounds a state's JSON text: a destination gets it with each batch.
+// MaxTable is the maximum size of a state's JSON text, because each batch writes it to the
+// destination.
 const MaxTable = 64 << 10
 
-// stateTable is what a flow keeps from batch to batch.
+// stateTable is the table that a flow keeps from batch to batch.
 const stateTable = "CREATE OR REPLACE TABLE state (key VARCHAR NOT NULL, value VARCHAR NOT NULL)"
 
-// CompileStateful checks two SELECTs and gives them an engine of their own: nobody else sees the
-// table state. state computes, from the tables src and state, the next table state, with columns
-// key and value; a row whose value is NULL is left out. query is a flow's, over src and the next
-// table.
+// CompileStateful checks two SELECTs and gives them a separate engine, so that no other flow sees
+// the table state. state computes the next table state from the tables src and state, with columns
+// key and value; a row whose value is NULL is left out. query is the flow's SELECT, over src and
+// the next table.
 func CompileStateful(ctx context.Context, query, state string) (_ *Flow, err error) {
 	if state = trim(state); state == "" {
 		return Compile(ctx, query)
@@ -52,13 +53,13 @@ func CompileStateful(ctx context.Context, query, state string) (_ *Flow, err err
 	return f, err
 }
 
-// stateFault says that it is the state's SELECT that is wrong.
+// stateFault marks an error as one of the state's SELECT.
 func stateFault(err error) error {
 	return exactlyonce.Errorf(exactlyonce.KindOf(err), "the state: %w", err)
 }
 
-// RunStateful computes rows and the next table from records and the table state. A flow without a
-// state has none.
+// RunStateful computes rows and the next table from records and the table was. A flow without a
+// state ignores it.
 func (f *Flow) RunStateful(ctx context.Context, records []endpoint.Record, was exactlyonce.Table) (rows []endpoint.Row,
 	next exactlyonce.Table, err error) {
 	e := f.engine
@@ -107,7 +108,7 @@ func (f *Flow) RunStateful(ctx context.Context, records []endpoint.Record, was e
 	return rows, next, err
 }
 
-// encode makes a table of rows, and its text.
+// encode makes a table and its JSON text from rows.
 func encode(rows []endpoint.Row) (map[string]string, exactlyonce.Table, error) {
 	table, size := make(map[string]string, len(rows)), 0
 	for _, r := range rows {
@@ -136,7 +137,7 @@ func encode(rows []endpoint.Row) (map[string]string, exactlyonce.Table, error) {
 	return table, exactlyonce.Table(text), nil
 }
 
-// keep puts rows into the table state.
+// keep writes rows into the table state.
 func (e *Engine) keep(ctx context.Context, table map[string]string) error {
 	if _, err := e.forget.ExecContext(ctx); err != nil {
 		return err

@@ -17,8 +17,8 @@ func record(k string, n int) endpoint.Record {
 	return endpoint.Record{Key: "r", Value: fmt.Appendf(nil, `{"k":%q,"n":%d}`, k, n)}
 }
 
-// What a flow keeps goes from batch to batch, by whoever runs it, and also over an error; the flow
-// sees what it has become.
+// TestState: a flow's state passes from batch to batch, in whichever process it runs, and also over
+// an error. The flow sees the new state.
 func TestState(t *testing.T) {
 	compile := func() *Flow {
 		f, err := CompileStateful(t.Context(), "SELECT key, value FROM state ORDER BY key", totals)
@@ -61,7 +61,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// What is wrong with a state is said to be the state's.
+// TestStateRefuses: errors of a state's SELECT say that they are the state's.
 func TestStateRefuses(t *testing.T) {
 	const all = "SELECT key, value FROM state"
 	for _, c := range []struct{ query, state, want string }{
@@ -90,7 +90,7 @@ func TestStateRefuses(t *testing.T) {
 	if _, _, err := f.RunStateful(t.Context(), nil, "7"); exactlyonce.KindOf(err) != exactlyonce.Refused {
 		t.Errorf("a state that is none: %v", err)
 	}
-	// A row whose value is NULL is left out; what a flow has no state of, another one does not see.
+	// A row whose value is NULL is left out. Another flow does not see this flow's state.
 	_, next, err := f.RunStateful(t.Context(), []endpoint.Record{{Key: "a", Deleted: true}, {Key: "b", Value: []byte("1")}}, "")
 	if err != nil || next != `{"b":"1"}` {
 		t.Errorf("%s, %v", next, err)

@@ -1,9 +1,10 @@
-// Package flowproc runs flows in processes of their own.
+// Package flowproc runs flows in separate processes.
 //
-// DuckDB is C++: a SELECT, or a record, can overflow its stack, allocate past its memory limit or
-// compute past a deadline. A program that imports this package therefore starts itself again for
-// each [Engine]. That process has limits of the kernel's (limits.go) and runs package flow. If it
-// dies, the flow that it ran fails with a reason, and the next run starts another process.
+// DuckDB is C++: a SELECT or a record can overflow its stack, allocate more than its memory limit
+// or run past a deadline. A program that imports this package therefore starts itself again for
+// each [Engine]. That process has limits that the kernel enforces (limits.go), and runs package
+// flow. If it dies, its current flow fails with the reason, and the next run starts another
+// process.
 //
 // An Engine must have flows of one namespace only.
 package flowproc
@@ -23,43 +24,43 @@ import (
 )
 
 const (
-	// maxBatch bounds the bytes of keys and values of a batch.
+	// maxBatch is the maximum total size of a batch's keys and values, in bytes.
 	maxBatch = 64 << 20
-	// A flow that ended its process pauses for firstPause, and twice as long each time that it does
-	// so again, up to longestPause. Its worker gets the reason meanwhile.
+	// A flow that has crashed its process pauses for firstPause. The pause doubles with each
+	// further crash, up to longestPause. Meanwhile its worker gets the reason.
 	firstPause, longestPause = time.Second, time.Minute
-	// idle is how long a process without work is kept.
+	// idle is the time after which an idle process is ended.
 	idle = time.Minute
-	// maxFlows bounds the flows that a process compiles. Further ones get another process.
+	// maxFlows is the maximum number of flows that a process compiles. Further ones get another
+	// process.
 	maxFlows = 256
-	// maxError bounds the text of an error that a process sends.
+	// maxError is the maximum size of an error's text from a process, in bytes.
 	maxError = 4 << 10
 )
 
-// ErrUnavailable says that no process could be started, which is not a flow's fault.
+// ErrUnavailable means that no process could be started, which is not a flow's fault.
 var ErrUnavailable = errors.New("no process for flows can be started")
 
-// Engine is a process for the flows of one namespace over one source. Its users wait for their
-// turns.
+// Engine is a process for the flows of one namespace over one source. Its users take turns.
 type Engine struct {
-	turn    chan struct{} // has one element while nobody uses the engine
+	turn    chan struct{} // has one element while the engine is free
 	process *process      // nil: the next use starts one
-	flows   int           // that the process has compiled
-	loaded  string        // the batch that the process has; "": none that has a name
+	flows   int           // number of flows that the process has compiled
+	loaded  string        // name of the process's batch; "": none, or one without a name
 	used    time.Time
 	timer   *time.Timer // ends a process that is idle
-	// Loads and Runs count batches that were sent to the process and flows that were run.
+	// Loads and Runs count the batches sent to the process and the flow runs.
 	Loads, Runs atomic.Uint64
 }
 
-// Flow is a SELECT that was compiled.
+// Flow is a compiled SELECT.
 type Flow struct {
 	engine       *Engine
 	own          bool
 	query, state string
-	pause        time.Duration // the last one; 0: the last run did not end the process
+	pause        time.Duration // the last pause; 0: the last run did not crash the process
 	until        time.Time     // when the pause ends
-	died         error         // why there is one
+	died         error         // reason for the pause
 }
 
 // Open makes an engine. The first use starts its process.
@@ -70,12 +71,12 @@ func Open() *Engine {
 	return e
 }
 
-// rest ends a process that is idle.
+// rest ends an idle process.
 func (e *Engine) rest() {
 	select {
 	case <-e.turn:
 	default:
-		return // whoever uses it sets the timer again
+		return // its user sets the timer again
 	}
 	if time.Since(e.used) >= idle {
 		e.end()
@@ -99,12 +100,12 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// Compile checks a SELECT and gives it a process of its own.
+// Compile checks a SELECT and gives it a separate process.
 func Compile(ctx context.Context, query string) (*Flow, error) {
 	return CompileStateful(ctx, query, "")
 }
 
-// CompileStateful is flow.CompileStateful in a process of its own.
+// CompileStateful is flow.CompileStateful in a separate process.
 func CompileStateful(ctx context.Context, query, state string) (*Flow, error) {
 	e := Open()
 	f, err := e.compile(ctx, query, state)
@@ -116,7 +117,7 @@ func CompileStateful(ctx context.Context, query, state string) (*Flow, error) {
 	return f, nil
 }
 
-// Compile checks a SELECT. An error has its place.
+// Compile checks a SELECT. An error has a position.
 func (e *Engine) Compile(ctx context.Context, query string) (*Flow, error) {
 	return e.compile(ctx, query, "")
 }
@@ -135,8 +136,8 @@ func (f *Flow) Close() error {
 	return nil
 }
 
-// RunBatch is flow.Flow's: a batch with a name is sent once for all flows of an engine. If a run
-// ends its process, it was the one that took longest.
+// RunBatch is flow.Flow.RunBatch: a named batch is sent once for all flows of an engine. If a run
+// crashes the process, took is the time limit.
 func (f *Flow) RunBatch(ctx context.Context, name string, records []endpoint.Record) (rows []endpoint.Row,
 	took time.Duration, err error) {
 	a, err := f.call(ctx, &request{Query: f.query, Batch: name}, records)
@@ -146,7 +147,7 @@ func (f *Flow) RunBatch(ctx context.Context, name string, records []endpoint.Rec
 	return rows, a.Took, err
 }
 
-// RunStateful is flow.Flow's.
+// RunStateful is flow.Flow.RunStateful.
 func (f *Flow) RunStateful(ctx context.Context, records []endpoint.Record, was exactlyonce.Table) (rows []endpoint.Row,
 	next exactlyonce.Table, err error) {
 	a, err := f.call(ctx, &request{Query: f.query, State: f.state, Was: was}, records)
@@ -157,8 +158,8 @@ func (f *Flow) RunStateful(ctx context.Context, records []endpoint.Record, was e
 	return rows, a.Next, err
 }
 
-// call makes the process do a request, and starts a process if there is none. With an error, the
-// answer has only Took.
+// call makes the process execute a request, and starts a process if there is none. With an error,
+// only Took is set in the answer.
 func (f *Flow) call(ctx context.Context, q *request, records []endpoint.Record) (answer, error) {
 	e := f.engine
 	size := 0
@@ -217,7 +218,7 @@ func (f *Flow) call(ctx context.Context, q *request, records []endpoint.Record) 
 			e.end()
 			return answer{}, ctx.Err()
 		case !fresh && (errors.Is(died, errMemory) || died == nil && strings.Contains(a.Error, "Out of Memory")):
-			e.end() // what it has kept of batches before may be what this one lacks
+			e.end() // memory that the process has kept from earlier batches may be missing for this one
 			continue
 		case died == nil && a.Missing && has:
 			has = false
@@ -245,7 +246,7 @@ func (f *Flow) call(ctx context.Context, q *request, records []endpoint.Record) 
 	}
 }
 
-// within names the records of a batch in which the one is that a flow cannot work with.
+// within names the range of records that contains the one that a flow cannot process.
 func within(records []endpoint.Record) string {
 	switch n := len(records); n {
 	case 0:

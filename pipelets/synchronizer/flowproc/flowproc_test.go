@@ -22,7 +22,7 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/flow"
 )
 
-// deep is JSON that is nested so deeply that DuckDB's recursion overflows a stack.
+// deep is JSON nested so deeply that DuckDB's recursion overflows the stack.
 var deep = strings.Repeat("[", 400<<10) + strings.Repeat("]", 400<<10)
 
 func text(rows []endpoint.Row) string {
@@ -37,8 +37,8 @@ func text(rows []endpoint.Row) string {
 	return strings.Join(all, " ")
 }
 
-// TestDies: one record that overflows DuckDB's stack ends only the flow's process. The flow's error
-// says what to do, the flow pauses for longer each time, and another flow of the engine continues.
+// TestDies: a record that overflows DuckDB's stack ends only the flow's process. The flow's error
+// names the remedy, and the flow pauses for longer each time. Another flow of the engine continues.
 func TestDies(t *testing.T) {
 	t.Parallel()
 	e := Open()
@@ -79,8 +79,8 @@ func TestDies(t *testing.T) {
 	}
 }
 
-// TestCompileBounded: SELECTs that made the program end, or took gigabytes, more than a minute, or
-// its standard output, are refused or do no harm.
+// TestCompileBounded: harmful SELECTs are refused or do no harm. Without limits they would crash
+// the program, take gigabytes or more than a minute, or write to its standard output.
 func TestCompileBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ query, want string }{
@@ -110,7 +110,7 @@ func TestCompileBounded(t *testing.T) {
 	}
 }
 
-// TestLimits: a process for flows has its limits in all threads, and nothing open but its socket.
+// TestLimits: a flow's process has its limits in all threads, and only its socket is open.
 func TestLimits(t *testing.T) {
 	f, err := Compile(t.Context(), "SELECT key, value FROM src")
 	if err != nil {
@@ -155,8 +155,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestFilter: a process for flows cannot open a file, make a socket or a process, signal another
-// one, or raise a limit.
+// TestFilter: a flow's process cannot open a file, make a socket or a process, signal another
+// process, or raise a limit.
 func TestFilter(t *testing.T) {
 	const try = "NETCRAQ_FLOWPROC_TEST_TRY"
 	if os.Getenv(try) == "" {
@@ -196,7 +196,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestEnded: a process that is killed while it is idle is replaced without an error.
+// TestEnded: a process that is killed while idle is replaced without an error.
 func TestEnded(t *testing.T) {
 	f, err := Compile(t.Context(), "SELECT key, value FROM src")
 	if err != nil {
@@ -214,8 +214,8 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// TestMemoryAgain: a batch that is large, and less than the bound, goes through however many there
-// were before. What the process keeps of those is not a fault of this one.
+// TestMemoryAgain: a large batch within the limit succeeds, however many came before it, although
+// the process keeps memory of those.
 func TestMemoryAgain(t *testing.T) {
 	t.Parallel()
 	f, err := Compile(t.Context(), "SELECT key, list_sum(list_transform(range(length(value)), x -> x % 7)) AS value FROM src")
@@ -234,7 +234,7 @@ func TestMemoryAgain(t *testing.T) {
 	}
 }
 
-// TestRecords: rows of every sort arrive as they are, and batches and rows have bounds.
+// TestRecords: rows of every kind arrive unchanged, and batches and rows have limits.
 func TestRecords(t *testing.T) {
 	t.Parallel()
 	e := Open()
@@ -245,7 +245,7 @@ func TestRecords(t *testing.T) {
 	}
 	records := []endpoint.Record{{Key: "a", Value: []byte("1")}, {Key: "", Value: []byte{}}, {Key: "gone", Deleted: true},
 		{Key: "\xff\x00", Value: []byte{0xfe, 0}}, {Key: "nil"}}
-	for range 2 { // the second time the process has the batch
+	for range 2 { // the second time the process already has the batch
 		rows, _, err := f.RunBatch(t.Context(), "b", records)
 		if want := "a=1 = gone- \xff\x00=\xfe\x00 nil="; err != nil || text(rows) != want {
 			t.Errorf("%q, %v, want %q", text(rows), err, want)
@@ -269,7 +269,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestHostileAnswer: what a process says is checked.
+// TestHostileAnswer: a process's answer is validated.
 func TestHostileAnswer(t *testing.T) {
 	for _, a := range []answer{{Lengths: []uint32{1}}, {Lengths: []uint32{1, 0}},
 		{Text: []byte("ab"), Lengths: []uint32{1, 3}},
@@ -282,7 +282,7 @@ func TestHostileAnswer(t *testing.T) {
 	}
 }
 
-// TestMutatedAnswer: whatever a process sends is an answer or an error, and never a panic.
+// TestMutatedAnswer: any answer of a process yields an answer or an error, never a panic.
 func TestMutatedAnswer(t *testing.T) {
 	var good bytes.Buffer
 	a := answer{Next: "{}", Text: []byte("key and value"), Lengths: []uint32{3, 5, 2, 4}}
@@ -304,14 +304,14 @@ func TestMutatedAnswer(t *testing.T) {
 		p.dec = gob.NewDecoder(p.left)
 		var got answer
 		if err := p.exchange(t.Context(), nil, &got, 10*time.Second); err == nil {
-			got.rows() // it may be an answer
+			got.rows() // it may be a valid answer
 		}
 		ours.Close()
 	}
 }
 
-// BenchmarkRecord says what a record costs through a trivial flow, in batches of 1 and of 100, in
-// processor time of all processes.
+// BenchmarkRecord measures the cost of a record through a trivial flow, in batches of 1 and of 100,
+// as processor time of all processes.
 func BenchmarkRecord(b *testing.B) {
 	const query = "SELECT key, value FROM src WHERE version > 0"
 	type runs interface {

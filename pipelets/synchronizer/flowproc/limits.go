@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// memory bounds what a process allocates: DuckDB's own 512 MB, a batch and its rows.
+	// memory is the maximum memory of a process: DuckDB's own 512 MB, a batch and its rows.
 	memory = 1 << 30
-	// space bounds the addresses that a process reserves besides and does not use.
+	// space is the maximum address space that a process reserves in addition without using it.
 	space = 2 << 30
 )
 
-// restrict has the kernel bound this process, before it sees anything of a tenant's. It fails where
-// the kernel does not do so.
+// restrict makes the kernel limit this process, before the process receives a tenant's data. It
+// fails if the kernel cannot.
 func restrict() error {
-	// Where the system is short of memory, it ends this process first. It may lack the file.
+	// If the system runs out of memory, it kills this process first. The file may be missing.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
 	debug.SetMemoryLimit(memory / 4)
 	mapped, data, err := size()
@@ -42,7 +42,7 @@ func restrict() error {
 	return filter()
 }
 
-// size says how many bytes of addresses this process has, and how many of them hold data.
+// size returns the size of this process's address space, and of its data segments, in bytes.
 func size() (mapped, data uint64, err error) {
 	text, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -60,8 +60,8 @@ func size() (mapped, data uint64, err error) {
 }
 
 // allowed are the system calls that Go's runtime, the C library and DuckDB need to compute: memory,
-// threads, clocks, and the descriptors that are open. There is none to open a file, to make a
-// socket or a process, to signal another one, or to raise a limit.
+// threads, clocks, and open descriptors. None can open a file, make a socket or a process, signal
+// another process, or raise a limit.
 var allowed = []uint32{
 	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_CLOSE, unix.SYS_LSEEK, unix.SYS_FSTAT, unix.SYS_FCNTL,
 	unix.SYS_MMAP, unix.SYS_MPROTECT, unix.SYS_MUNMAP, unix.SYS_MREMAP, unix.SYS_BRK, unix.SYS_MADVISE,
@@ -76,13 +76,13 @@ var allowed = []uint32{
 	unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
 }
 
-// filter has the kernel answer EPERM to every system call that is not allowed, in all threads.
+// filter makes the kernel answer EPERM to every other system call, in all threads.
 func filter() error {
 	arch := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
 	if arch == 0 {
 		return fmt.Errorf("flows do not run on %s, of which it is not known how to bound a process there", runtime.GOARCH)
 	}
-	// Places in seccomp_data; first is the lower half of the first argument.
+	// Offsets in seccomp_data; first is the lower half of the first argument.
 	const number, architecture, first = 0, 4, 16
 	load := func(at uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
@@ -96,11 +96,12 @@ func filter() error {
 	program := []unix.SockFilter{
 		load(architecture), jump(unix.BPF_JEQ, arch, 1, 0), give(unix.SECCOMP_RET_KILL_PROCESS),
 		load(number),
-		// Without clone3, whose flags are in memory, the C library makes a thread by clone.
+		// The filter cannot read clone3's flags, which are in memory. Without clone3 the C library
+		// makes threads by clone.
 		jump(unix.BPF_JEQ, unix.SYS_CLONE3, 0, 1), give(absent),
 		jump(unix.BPF_JEQ, unix.SYS_CLONE, 0, 4),
 		load(first), jump(unix.BPF_JSET, unix.CLONE_THREAD, 0, 1), give(allow), give(deny),
-		// A signal to this process itself, as a fault of it makes one.
+		// A signal to this process itself, which a fault raises.
 		jump(unix.BPF_JEQ, unix.SYS_TGKILL, 0, 4),
 		load(first), jump(unix.BPF_JEQ, uint32(os.Getpid()), 0, 1), give(allow), give(deny),
 	}

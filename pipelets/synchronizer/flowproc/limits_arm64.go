@@ -1,4 +1,4 @@
 package flowproc
 
-// archAllowed are the system calls that are allowed and that amd64 does not have.
+// archAllowed are allowed system calls that amd64 does not have.
 var archAllowed []uint32

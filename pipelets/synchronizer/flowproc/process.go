@@ -20,43 +20,43 @@ import (
 )
 
 const (
-	// verb is the argument with which this program is a process for flows.
+	// verb is the argument that makes this program a process for flows.
 	verb = "flow-process"
-	// startTimeout bounds how long a process takes to begin.
+	// startTimeout is the timeout for a process's start.
 	startTimeout = 30 * time.Second
-	// grace is how much longer than a flow may take its process may before it is killed.
+	// grace is the time that a process may run beyond a flow's limit before it is killed.
 	grace = 3 * time.Second
 )
 
-// errMemory says that a process met its bound of memory.
+// errMemory means that a process exceeded its memory limit.
 var errMemory = fmt.Errorf("it took more than the %d MiB of memory that it may", memory>>20)
 
-// environment is a process's. DuckDB has one thread, and Go's runtime does not hold the control
-// group's files open.
+// environment is the environment of a process. DuckDB has one thread, and Go's runtime must not
+// keep the control group's files open.
 var environment = []string{"GOMAXPROCS=2", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
-// process is one that runs flows, as the program sees it that has started it.
+// process is a process that runs flows, as its parent sees it.
 type process struct {
 	cmd  *exec.Cmd
 	conn net.Conn
 	said head
 	enc  *gob.Encoder
 	dec  *gob.Decoder
-	left *io.LimitedReader // bounds an answer
-	gone chan struct{}     // is closed when the process has ended
-	over atomic.Bool       // it was ended because all processes had too much memory, and it the most
+	left *io.LimitedReader // limits an answer's size
+	gone chan struct{}     // closed when the process has ended
+	over atomic.Bool       // it was killed because all processes together had too much memory, and it had the most
 }
 
-// head keeps the beginning of what a process writes to its standard error.
+// head keeps the beginning of a process's standard error.
 type head struct{ strings.Builder }
 
-// Write is io.Writer's.
+// Write implements io.Writer.
 func (h *head) Write(b []byte) (int, error) {
 	h.Builder.Write(b[:min(len(b), max(0, 4096-h.Len()))])
 	return len(b), nil
 }
 
-// start starts a process. It gets a socket as its descriptor 3, and nothing else of this
+// start starts a process. The process gets a socket as its descriptor 3, and nothing else of this
 // one: neither its environment nor its standard output.
 func start(ctx context.Context) (*process, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -74,7 +74,7 @@ func start(ctx context.Context) (*process, error) {
 	p.enc, p.dec = gob.NewEncoder(p.conn), gob.NewDecoder(p.left)
 	p.cmd = exec.Command("/proc/self/exe", verb)
 	p.cmd.Env, p.cmd.Dir, p.cmd.Stderr, p.cmd.ExtraFiles = environment, "/", &p.said, []*os.File{theirs}
-	// The terminal's Ctrl-C is for this program, which then ends its processes.
+	// The terminal's Ctrl-C must reach only this program, which then ends its processes.
 	p.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
 		p.conn.Close()
@@ -102,7 +102,7 @@ func (p *process) kill() {
 	<-p.gone
 }
 
-// ended says whether the process has ended.
+// ended reports whether the process has ended.
 func (p *process) ended() bool {
 	select {
 	case <-p.gone:
@@ -120,7 +120,7 @@ func (p *process) exchange(ctx context.Context, q *request, a *answer, limit tim
 	stop := context.AfterFunc(ctx, func() { p.conn.SetDeadline(time.Unix(1, 0)) })
 	err := func() (err error) {
 		defer func() {
-			if r := recover(); r != nil { // gob is not hardened against what a process may send
+			if r := recover(); r != nil { // gob is not hardened against a malicious process
 				err = fmt.Errorf("%w: %v", errWire, r)
 			}
 		}()
@@ -132,16 +132,17 @@ func (p *process) exchange(ctx context.Context, q *request, a *answer, limit tim
 		p.left.N = maxAnswer
 		return p.dec.Decode(a)
 	}()
-	if !stop() { // the deadline may be moved at any time now
+	if !stop() { // the context may still change the deadline
 		return errors.Join(ctx.Err(), err)
 	}
 	return err
 }
 
-// call makes the process do a request. An error says why the process is no longer usable.
+// call makes the process execute a request. After an error, which says why, the process is
+// unusable.
 func (p *process) call(ctx context.Context, q *request, limit time.Duration) (*answer, error) {
 	before := p.processorTime()
-	// The kernel's limit is for the case that this program does not get to end the process.
+	// The kernel's limit applies if this program fails to end the process.
 	most := uint64((before+limit+grace)/time.Second) + 1
 	if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_CPU, &unix.Rlimit{Cur: most, Max: unix.RLIM_INFINITY},
 		nil); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -175,10 +176,10 @@ func (p *process) call(ctx context.Context, q *request, limit time.Duration) (*a
 	return nil, fmt.Errorf("of what it sent: %w", err)
 }
 
-// processorTime is what the process took since it began.
+// processorTime is the processor time that the process has used.
 func (p *process) processorTime() time.Duration {
 	var t unix.Timespec
-	const scheduled = 2 // CPUCLOCK_SCHED: the clock of a process, by its id
+	const scheduled = 2 // CPUCLOCK_SCHED: a process's clock, by its PID
 	if unix.ClockGettime(int32(^p.cmd.Process.Pid)<<3|scheduled, &t) != nil {
 		return 0
 	}

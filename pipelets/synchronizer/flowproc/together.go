@@ -14,33 +14,33 @@ import (
 )
 
 const (
-	// lookEvery is how often the memory of all processes is checked.
+	// lookEvery is the interval between checks of the memory of all processes.
 	lookEvery = 20 * time.Millisecond
-	// leastTogether is what all processes may have at least: what one may have.
+	// leastTogether is the minimum of their joint limit: the limit of one process.
 	leastTogether = memory
 )
 
-// togetherMost bounds what all processes have together, in bytes. The kernel bounds each process,
-// but a program without rights cannot make it bound all of them. If the container has too much
-// memory, the kernel ends the whole container. So this program looks, and ends the process that has
-// the most.
+// togetherMost is the joint memory limit of all processes, in bytes. The kernel limits each
+// process, but an unprivileged program cannot make it limit all of them together. If the container
+// exceeds its memory limit, the kernel kills the whole container. So this program checks the total,
+// and kills the process with the most memory.
 var togetherMost = sync.OnceValue(func() *atomic.Uint64 {
 	v := new(atomic.Uint64)
 	v.Store(max(leastTogether, available()/2))
 	return v
 })
 
-// MemoryTogether is how many bytes all processes for flows may allocate together: half of what the
-// control group or, without a limit there, the machine has for this program, and 1 GiB at least.
+// MemoryTogether is the joint memory limit of all processes for flows, in bytes: half of the
+// control group's or, without a limit there, of the machine's memory, and at least 1 GiB.
 func MemoryTogether() uint64 { return togetherMost().Load() }
 
-// together are the processes that run.
+// together are the running processes.
 var together struct {
 	sync.Mutex
 	all map[*process]struct{}
 }
 
-// join has a process counted until it ends. The first one starts the looks.
+// join includes a process in the checks until it ends. The first process starts them.
 func (p *process) join() {
 	together.Lock()
 	defer together.Unlock()
@@ -56,14 +56,15 @@ func (p *process) join() {
 	}
 }
 
-// leave is join's end.
+// leave is the reverse of join.
 func (p *process) leave() {
 	together.Lock()
 	defer together.Unlock()
 	delete(together.all, p)
 }
 
-// look ends the process that has the most, if all have too much. It says whether there are any.
+// look kills the process with the most memory if all together have too much. It reports whether
+// there are any processes.
 func look() bool {
 	together.Lock()
 	defer together.Unlock()
@@ -77,13 +78,13 @@ func look() bool {
 	}
 	if sum > MemoryTogether() {
 		largest.over.Store(true)
-		_ = largest.cmd.Process.Kill() // or it has ended by itself
+		_ = largest.cmd.Process.Kill() // an error means that it has ended by itself
 		delete(together.all, largest)
 	}
 	return len(together.all) > 0
 }
 
-// allocated is how many bytes of memory the process has that no file has: 0 when it has ended.
+// allocated is the process's memory that is not backed by files, in bytes; 0 after its end.
 func (p *process) allocated() uint64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))
 	if err != nil {
@@ -101,8 +102,8 @@ func (p *process) allocated() uint64 {
 	return (resident - shared) * uint64(os.Getpagesize())
 }
 
-// available is how much memory this program may use: the least limit of its control group and those
-// above it, or the machine's.
+// available is the memory that this program may use: the lowest limit of its control group and
+// those above it, or the machine's memory.
 func available() uint64 {
 	var info unix.Sysinfo_t
 	most := uint64(1 << 62)

@@ -10,14 +10,14 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
-// TestTogether: flows that each keep within their own bound do not have more than all may have
-// together. One that has the most is ended, and says why; a small one alongside them continues.
+// TestTogether: flows that each stay within their own limit cannot exceed the joint one. The one
+// with the most memory is killed, and its error says why. A small one continues.
 func TestTogether(t *testing.T) {
-	const most, slack = 256 << 20, 256 << 20 // slack: what four may allocate between two looks
+	const most, slack = 256 << 20, 256 << 20 // slack: memory that four can allocate between two checks
 	was := MemoryTogether()
 	togetherMost().Store(most)
 	defer togetherMost().Store(was)
-	// 8 million numbers, of 8 bytes each, in a hash table: DuckDB's own 512 MB are enough.
+	// 8 million numbers of 8 bytes each in a hash table fit into DuckDB's own 512 MB.
 	const large = "SELECT key, (SELECT count(*) FROM (SELECT DISTINCT range + length(value) FROM range(8000000))) AS value FROM src"
 	record := []endpoint.Record{{Key: "a", Value: []byte("x")}}
 	flow := func(query string) *Flow {

@@ -9,34 +9,35 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/flow"
 )
 
-// maxAnswer bounds an answer's bytes: the rows that a flow may make, with their lengths.
+// maxAnswer is the maximum size of an answer in bytes: the rows that a flow may make, with their
+// lengths.
 const maxAnswer = 2 * flow.MaxRows
 
-// request is what a process is asked for, in gob's format.
+// request is a request to a process, encoded by gob.
 type request struct {
 	Query, State string
 	Compile      bool
 	Batch        string            // the batch's name; "": none
-	Load         bool              // Records are the batch. Otherwise the process has it.
+	Load         bool              // Records are the batch; otherwise the process has it
 	Records      *records          // nil: none
-	Was          exactlyonce.Table // with a State
+	Was          exactlyonce.Table // if there is a State
 }
 
-// records are a batch's. Texts of many records are one text, because gob takes long for many.
+// records are a batch's records. All texts are one text, because gob is slow with many small ones.
 type records struct {
 	Text     []byte   // keys and values, one after the other
-	Lengths  []uint32 // for each record its key's, and one more than its value's; 0: it is deleted
+	Lengths  []uint32 // for each record the key's length, and the value's length plus one; 0: deletion
 	Versions []uint64
 }
 
-// answer is what a process says.
+// answer is a process's answer.
 type answer struct {
 	Kind    exactlyonce.Kind
-	Error   string // "": it went well
+	Error   string // "": success
 	Missing bool   // the process does not have the batch
 	Took    time.Duration
 	Next    exactlyonce.Table
-	Text    []byte // of rows, as in records
+	Text    []byte // of the rows, as in records
 	Lengths []uint32
 }
 
@@ -51,7 +52,8 @@ func put(text *[]byte, lengths *[]uint32, key string, value []byte, deleted bool
 
 var errWire = errors.New("the process for flows sent what is no answer")
 
-// each calls got with the items that put has written. The writer is not trusted.
+// each calls got with the items that put has written. It validates the text, because the writer is
+// not trusted.
 func each(text []byte, lengths []uint32, got func(i int, key, value []byte, deleted bool)) error {
 	if len(lengths)%2 != 0 {
 		return errWire

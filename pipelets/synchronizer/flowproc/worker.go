@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/flow"
 )
 
-// init makes this program a process for flows if it was started as one. Tests' programs can be such
+// init makes this program a process for flows if it was started as one. Test binaries can be such
 // processes, too.
 func init() {
 	if len(os.Args) == 2 && os.Args[1] == verb {
@@ -20,14 +20,14 @@ func init() {
 	}
 }
 
-// worker is what a process has.
+// worker is the state of a process for flows.
 type worker struct {
 	engine *flow.Engine
 	loaded string
 	flows  map[[2]string]*flow.Flow // by query and state
 }
 
-// serve does requests until the other end closes the socket. It does not return.
+// serve executes requests until the other end closes the socket. It does not return.
 func serve() {
 	socket := os.NewFile(3, "socket")
 	enc := gob.NewEncoder(socket)
@@ -38,7 +38,7 @@ func serve() {
 	if err := enc.Encode(ready); err != nil || ready.Error != "" {
 		os.Exit(1)
 	}
-	go func() { // unlike init's goroutine, it has no thread of its own, which would cost switches
+	go func() { // unlike init's goroutine it is not bound to a thread, which would cost context switches
 		w := &worker{flows: map[[2]string]*flow.Flow{}}
 		for dec := gob.NewDecoder(socket); ; {
 			q, a := &request{}, &answer{}
@@ -54,7 +54,7 @@ func serve() {
 			}
 		}
 	}()
-	for { // Nobody waits for a flow that computes after the other end has closed the socket.
+	for { // After the other end has closed the socket, do not wait for a flow that still computes.
 		fds := []unix.PollFd{{Fd: int32(socket.Fd()), Events: unix.POLLRDHUP}}
 		if _, err := unix.Poll(fds, -1); !errors.Is(err, unix.EINTR) {
 			os.Exit(0)
@@ -62,7 +62,7 @@ func serve() {
 	}
 }
 
-// compiled has the flow of a request.
+// compiled returns the flow of a request, which it compiles on first use.
 func (w *worker) compiled(ctx context.Context, q *request) (f *flow.Flow, err error) {
 	key := [2]string{q.Query, q.State}
 	if f = w.flows[key]; f != nil && !q.Compile {

@@ -17,9 +17,9 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/postgresql/pgtest"
 )
 
-// What goes wrong is said in words by a worker that continues: a table that is not there, one that
-// is changed, a record that the flow cannot work with, a destination's server and a source's that
-// are gone, a folder whose disk is full. When the cause is gone each record has arrived, once.
+// TestConditions: a worker reports each fault clearly and continues: a missing table, a changed
+// one, a record that the flow cannot process, a dead server of the destination and of the source, a
+// folder on a full disk. When the cause is gone each record has arrived once.
 func TestConditions(t *testing.T) {
 	from, to := newServer(t), pgtest.New(t)
 	lake := t.TempDir()
@@ -91,7 +91,7 @@ func TestConditions(t *testing.T) {
 	arrive("with the source")
 	put("x")
 	says("a record of another type", "FlowFails", "Could not convert string 'x'")
-	// Whoever changes the flow starts it again; the record is still the next one.
+	// A changed flow needs a restart; the record is still the next one.
 	w.running[0].Process.Kill()
 	w.running[0].Wait()
 	w.running = nil
@@ -112,7 +112,7 @@ func TestConditions(t *testing.T) {
 		all, _ := filepath.Glob(filepath.Join(lake, "default", "p1", "*", "*.parquet"))
 		return len(all)
 	}
-	poll.Until(t, 60*time.Second, "the disk is full", func() bool { // it is empty now, so the pipelet begins anew there
+	poll.Until(t, 60*time.Second, "the disk is full", func() bool { // an empty disk, where the pipelet starts over
 		put("7")
 		return strings.Contains(w.out.String()[said:], "disk is full")
 	}, w.out.String)
@@ -131,7 +131,7 @@ func TestConditions(t *testing.T) {
 	}, w.out.String)
 }
 
-// lakeRows says how many rows and how many keys there are.
+// lakeRows returns the numbers of rows and of keys.
 func lakeRows(lake string) (text string, err error) {
 	db, err := sql.Open("duckdb", "")
 	if err != nil {
@@ -142,9 +142,9 @@ func lakeRows(lake string) (text string, err error) {
 	return text, err
 }
 
-// TestFlowDies: a record that overflows DuckDB's stack in one pipelet's flow is a condition on that
-// pipelet, which says what to do. The command and the other pipelets over the same source continue,
-// and what a flow prints is not in the command's log. With a fixed flow the next record arrives.
+// TestFlowDies: a record that overflows DuckDB's stack in one pipelet's flow becomes a condition of
+// that pipelet, which names the remedy. The command and the other pipelets over the same source
+// continue. A flow's output is not in the command's log. With a fixed flow the next record arrives.
 func TestFlowDies(t *testing.T) {
 	endpoint, c := cluster(t)
 	text := ""

@@ -19,8 +19,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
-// workers are processes of the command, which are started and killed at random: two at most, so
-// that there are such as overtake each other.
+// workers are processes of the command, which are started and killed at random. At most two run, so
+// that some overlap.
 type workers struct {
 	t       *testing.T
 	file    string
@@ -40,7 +40,7 @@ func newWorkers(t *testing.T, file string) *workers {
 	return w
 }
 
-// step starts one more, or kills one.
+// step starts another process, or kills one.
 func (w *workers) step() {
 	if len(w.running) == 0 || len(w.running) == 1 && rand.IntN(2) == 0 {
 		w.running = append(w.running, begin(w.t, w.out, "run", w.file))
@@ -53,15 +53,16 @@ func (w *workers) step() {
 	w.kills++
 }
 
-// settle has at least one, which is no longer killed.
+// settle ensures that one process runs, and kills none any more.
 func (w *workers) settle() {
 	if len(w.running) == 0 {
 		w.step()
 	}
 }
 
-// number puts numbered records into an etcd, some in one transaction, until ctx ends, and says how
-// many there are. Its server may be killed: of what it does not know it asks.
+// number puts numbered records into an etcd, some in one transaction, until ctx ends, and returns
+// their number. The server may be killed: a put with an unknown outcome is repeated, on the
+// condition that the record is absent.
 func number(ctx context.Context, s *etcdServer, prefix string) (n int) {
 	for ctx.Err() == nil {
 		var ops []clientv3.Op
@@ -70,7 +71,7 @@ func number(ctx context.Context, s *etcdServer, prefix string) (n int) {
 			ops = append(ops, clientv3.OpPut(fmt.Sprintf("%s%08d", prefix, n+i), fmt.Sprint(n+i)))
 		}
 		absent := clientv3.Compare(clientv3.CreateRevision(fmt.Sprintf("%s%08d", prefix, n)), "=", 0)
-		for done := false; !done; { // a try of before may have been done, and may be done yet
+		for done := false; !done; { // an earlier attempt may have succeeded, or may succeed later
 			c, cancel := context.WithTimeout(context.Background(), time.Second)
 			_, err := s.Client.Txn(c).If(absent).Then(ops...).Commit()
 			cancel()
@@ -82,7 +83,8 @@ func number(ctx context.Context, s *etcdServer, prefix string) (n int) {
 	return n
 }
 
-// torment steps workers and kills servers, until the time is over and each kind was killed once.
+// torment steps workers and kills servers, until the time is over and each kind was killed at least
+// once.
 func torment(t *testing.T, all []*workers, servers []*etcdServer) (killed int) {
 	spared := func(w *workers) bool { return w.kills == 0 }
 	end := time.Now().Add(killsFor(t))
@@ -106,7 +108,7 @@ func torment(t *testing.T, all []*workers, servers []*etcdServer) (killed int) {
 	return killed
 }
 
-// arrivals reads keys in the order of their creation, and fails where one is written twice.
+// arrivals reads keys in the order of their creation, and fails if one was written twice.
 func arrivals(t *testing.T, s *etcdServer, prefix string) (keys []string) {
 	t.Helper()
 	poll.Nil(t, time.Minute, "the destination's keys", func() error {
@@ -129,8 +131,9 @@ func arrivals(t *testing.T, s *etcdServer, prefix string) (keys []string) {
 	return keys
 }
 
-// Numbered records go from an etcd to another one, and through files of Parquet to a third one.
-// Workers and servers are killed at random. Each record arrives once everywhere, in order.
+// TestKillParquet: numbered records go from an etcd to another one, and through Parquet files to a
+// third one. Workers and servers are killed at random. Each record arrives once everywhere, in
+// order.
 func TestKillParquet(t *testing.T) {
 	from, direct, to := newServer(t), newServer(t), newServer(t)
 	lake := t.TempDir()

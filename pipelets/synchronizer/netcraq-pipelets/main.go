@@ -1,4 +1,4 @@
-// netcraq-pipelets copies records between stores, as pipelets say (docs/pipelets.md).
+// Command netcraq-pipelets copies records between stores, as pipelets declare (docs/pipelets.md).
 package main
 
 import (

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// cluster is an etcd of its own.
+// cluster starts an etcd.
 func cluster(t *testing.T) (endpoint string, c *clientv3.Client) {
 	s, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir(), LogLevel: "error"})
 	if err != nil {
@@ -79,8 +79,8 @@ spec:
   eoio: true
 `
 
-// Records with numbers go from one cluster to another while the worker is killed at random, two of
-// them for a while: each arrives once, in order, with the source's version.
+// TestKill: numbered records go from one cluster to another while the worker is killed at random,
+// and for a while two workers run. Each record arrives once, in order, with the source's version.
 func TestKill(t *testing.T) {
 	from, source := cluster(t)
 	to, dest := cluster(t)
@@ -144,7 +144,7 @@ func TestKill(t *testing.T) {
 				}
 				got++
 			}
-		case <-next: // one more, or one less
+		case <-next: // one more worker, or one less
 			if len(running) < 2 && (len(running) == 0 || rand.IntN(2) == 0) {
 				running = append(running, begin(t, out, "run", name))
 			} else {
@@ -174,9 +174,10 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// Without a flow keys arrive as they are, and are deleted when the source's are; also when the
-// history is compacted while nobody runs, except for deletions in it, of which the condition warns.
-// A flow that fails with a record stops there, says so, and continues when that is put right.
+// TestLife: without a flow keys arrive unchanged, and deletions, too. That holds also if the
+// history is compacted while no worker runs, except for deletions in it, of which the condition
+// warns. A flow that fails on a record stops there, reports it, and continues when the flow is
+// fixed.
 func TestLife(t *testing.T) {
 	from, source := cluster(t)
 	to, dest := cluster(t)
@@ -314,7 +315,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// A rate bounds how many records arrive over a while; all of them do.
+// TestRate: a rate limits the records that arrive over time, and all arrive.
 func TestRate(t *testing.T) {
 	from, source := cluster(t)
 	to, dest := cluster(t)
@@ -342,7 +343,7 @@ func TestRate(t *testing.T) {
 		}
 		return err
 	})
-	if d := time.Since(begun); d < 1800*time.Millisecond { // 100 at once, 100 in each second
+	if d := time.Since(begun); d < 1800*time.Millisecond { // 100 as a burst, then 100 a second
 		t.Errorf("300 records took %v with 100 a second", d)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
-// upgraded is a worker of a pipelet that is replaced by another release's.
+// upgraded is a pipelet's worker that is replaced by another release's.
 type upgraded struct {
 	t      *testing.T
 	file   string
@@ -24,8 +24,8 @@ type upgraded struct {
 	worker *exec.Cmd
 }
 
-// start starts a worker with a release's binary. The worker that runs is stopped before or after
-// that.
+// start starts a worker with a release's binary. It stops the old worker before that or, with an
+// overlap, after it.
 func (u *upgraded) start(binary string, overlap time.Duration) {
 	u.t.Helper()
 	if overlap == 0 {
@@ -45,7 +45,7 @@ func (u *upgraded) start(binary string, overlap time.Duration) {
 	u.worker = next
 }
 
-// stop ends the worker as systemd and Kubernetes do.
+// stop ends the worker with the signal that systemd and Kubernetes use.
 func (u *upgraded) stop() {
 	if u.worker == nil {
 		return
@@ -58,7 +58,7 @@ func (u *upgraded) stop() {
 }
 
 // TestMixedPipelets upgrades a pipelet's worker from the last release to this tree, and back, by a
-// restart and with both at work for a while. The worker's position and state are in its
+// restart and with both running for a while. The worker's position and state are in its
 // destinations, so either release must continue where the other one stopped. Each record must be
 // counted once. The test logs the longest time without a window in each step.
 func TestMixedPipelets(t *testing.T) {

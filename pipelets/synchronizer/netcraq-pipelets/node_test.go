@@ -23,7 +23,8 @@ import (
 	"github.com/netcraq/netcraq/streams/broker"
 )
 
-// door is a node API's server over a store in memory and streams in a folder, which outlive it.
+// door is a node API server over an in-memory store and a folder with streams, which outlive the
+// server.
 type door struct {
 	t      *testing.T
 	socket string
@@ -35,7 +36,7 @@ type door struct {
 	done   chan struct{}
 }
 
-// newDoor starts one, and has programs of this test find it.
+// newDoor starts a door, and makes this test's processes use it.
 func newDoor(t *testing.T) *door {
 	d := &door{t: t, socket: filepath.Join(t.TempDir(), "s"), store: &counted{Memory: store.NewMemory(1024)},
 		dir: filepath.Join(t.TempDir(), "streams")}
@@ -62,7 +63,7 @@ func (d *door) start() {
 	}(d.server, d.done)
 }
 
-// kill ends it with all that it knows but its store and its folder.
+// kill ends the server, with everything except its store and its folder.
 func (d *door) kill() {
 	_ = d.server.Close()
 	<-d.done
@@ -78,7 +79,7 @@ func (d *door) connect() *node.Client {
 	return c
 }
 
-// counted is a store that says which of its keys were written, in which order.
+// counted is a store that records the order of key writes.
 type counted struct {
 	*store.Memory
 	mu    sync.Mutex
@@ -100,8 +101,9 @@ var prefixed = []clientv3.OpOption{clientv3.WithPrefix()}
 
 const head = "apiVersion: netcraq.io/v1alpha1\nkind: Pipelet\nmetadata: {name: %s}\nspec:\n  eoio: true\n"
 
-// Numbered records go from an etcd into a chain's keys and into a stream, and from that stream into
-// another etcd. Workers, the etcds and the node API's server are killed. Each arrives once.
+// TestKillNode: numbered records go from an etcd into a chain's keys and into a stream, and from
+// that stream into another etcd. Workers, the etcds and the node API's server are killed. Each
+// record arrives once.
 func TestKillNode(t *testing.T) {
 	from, to, d := newServer(t), newServer(t), newDoor(t)
 	c := d.connect()
@@ -182,7 +184,8 @@ func TestKillNode(t *testing.T) {
 	}
 }
 
-// A chain's keys arrive as they change, also what changed and went while nobody looked.
+// TestChainAsSource: a chain's keys arrive as they change, also after changes and deletions while
+// no worker ran.
 func TestChainAsSource(t *testing.T) {
 	to, d := newServer(t), newDoor(t)
 	c := d.connect()
@@ -237,8 +240,8 @@ func TestChainAsSource(t *testing.T) {
 	is("a=2(2) b=2(2) new=1(1)") // a is not written again
 }
 
-// Without eoio a record arrives at least once: a worker that dies between the rows and the position
-// has the next one write them again, and two that run at once write each for itself.
+// TestAtLeastOnce: without eoio a record arrives at least once. If a worker dies between the rows
+// and the position, the next one writes them again. Two workers that run at once both write.
 func TestAtLeastOnce(t *testing.T) {
 	from, to := newServer(t), newServer(t)
 	w := newWorkers(t, file(t, strings.Replace(head, "true", "false", 1)+`

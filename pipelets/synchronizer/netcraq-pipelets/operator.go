@@ -12,10 +12,10 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/operator"
 )
 
-// namespaceFile is where a pod's own namespace is said.
+// namespaceFile contains a pod's own namespace.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// operate is the command for clusters.
+// operate is the command that runs the operator in a cluster.
 func operate() *cobra.Command {
 	o := operator.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	kubeconfig := ""
@@ -63,8 +63,8 @@ func operate() *cobra.Command {
 	return c
 }
 
-// kubernetes is how an API server is reached, as kubectl does it: by the file that is named, by
-// $KUBECONFIG, by ~/.kube/config, or as a pod.
+// kubernetes returns the API server's configuration like kubectl: from the named file, $KUBECONFIG,
+// ~/.kube/config, or as a pod.
 func kubernetes(file string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = file

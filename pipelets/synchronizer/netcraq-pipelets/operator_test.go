@@ -14,9 +14,9 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
-// Two replicas of the operator, which share two pipelets, are killed at random, and so are source
-// and destinations: each numbered record arrives once, in order, at both. A replica's Lease takes
-// 15 s to run out, so this takes 40 s at least.
+// TestKillOperator: two replicas of the operator share two pipelets. They, the source and the
+// destinations are killed at random. Each numbered record arrives once, in order, at both
+// destinations. A replica's Lease expires after 15 s, so this takes at least 40 s.
 func TestKillOperator(t *testing.T) {
 	s := kubetest.Start(t, kubetest.Options{})
 	for _, name := range []string{"namespace.yaml", "crd/netcraq.io_pipelets.yaml", "rbac.yaml"} {
@@ -67,13 +67,13 @@ func TestKillOperator(t *testing.T) {
 	go func() { numbered <- number(ctx, from, "load/") }()
 	is("r0 r1", "r1 r0")
 	last := time.Now().Add(max(40*time.Second, killsFor(t)))
-	gone := rand.IntN(2) // one stays away until the other one has all
+	gone := rand.IntN(2) // this one stays away until the other one has all pipelets
 	end(gone)
 	is([]string{"r1 r1", "r0 r0"}[gone])
 	again(gone)
 	is("r0 r1", "r1 r0")
 	was, taken, kills, servers := assigned(), 2, 1, 0
-	away := [2]time.Time{} // until when a replica stays away
+	away := [2]time.Time{} // end of each replica's absence
 	for time.Now().Before(last) || servers == 0 {
 		for i, c := range replicas {
 			switch {

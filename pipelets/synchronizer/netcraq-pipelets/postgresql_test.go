@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/postgresql/pgtest"
 )
 
-// killsFor is how long processes are killed: a few seconds, or NETCRAQ_PIPELETS_KILLS.
+// killsFor is the duration of the killing: a few seconds, or NETCRAQ_PIPELETS_KILLS.
 func killsFor(t *testing.T) time.Duration {
 	text := os.Getenv("NETCRAQ_PIPELETS_KILLS")
 	if text == "" {
@@ -28,9 +28,9 @@ func killsFor(t *testing.T) time.Duration {
 	return d
 }
 
-// Records with numbers go from one PostgreSQL to another while workers and both servers are killed
-// at random. Two writers insert, one of them in transactions that commit late. Each record arrives
-// once, in the order of the source's transactions.
+// TestKillPostgreSQL: numbered records go from one PostgreSQL to another while workers and both
+// servers are killed at random. Two writers insert, one of them in transactions that commit late.
+// Each record arrives once, in the order of the source's transactions.
 func TestKillPostgreSQL(t *testing.T) {
 	from, to := pgtest.New(t), pgtest.New(t)
 	from.Do(`CREATE TABLE src (key text NOT NULL, value text, seq bigint GENERATED ALWAYS AS IDENTITY,
@@ -53,7 +53,8 @@ spec:
 			n := 0
 			defer func() { written <- n }()
 			for ctx.Err() == nil {
-				// A writer whose server is killed asks again what it has, and continues from there.
+				// After a crash of its server a writer reads which rows exist, and continues from
+				// there.
 				func() {
 					c, err := pgx.Connect(context.Background(), "postgres://netcraq@"+from.Address+"/postgres?sslmode=disable")
 					if err != nil {

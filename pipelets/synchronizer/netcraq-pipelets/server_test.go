@@ -20,10 +20,10 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// etcdServer is an etcd in a process of its own, which can be killed and started again.
+// etcdServer is an etcd in a separate process, which can be killed and restarted.
 type etcdServer struct {
 	t        *testing.T
-	spec     string // what the process is told: its folder and its addresses
+	spec     string // the process's argument: its folder and its addresses
 	Endpoint string
 	Client   *clientv3.Client
 	process  *exec.Cmd
@@ -50,7 +50,7 @@ func newServer(t *testing.T) *etcdServer {
 	return s
 }
 
-// Start starts it. It may take a second until it answers.
+// Start starts the server. It may take a second until the server answers.
 func (s *etcdServer) Start() {
 	s.t.Helper()
 	s.process = exec.Command(os.Args[0])
@@ -67,7 +67,7 @@ func (s *etcdServer) Kill() {
 	s.process.Wait()
 }
 
-// serve is the process.
+// serve is the main function of the process.
 func serve(spec string) {
 	part := strings.Fields(spec)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// totals is a pipelet whose state is a running count and sum of numbered records, from an etcd to
-// an etcd and to files of Parquet.
+// totals writes a pipelet whose state is a running count and sum of numbered records, from an etcd
+// to an etcd and to Parquet files.
 func totals(t *testing.T, from, to *etcdServer, lake string) (name string) {
 	t.Helper()
 	return file(t, head+`
@@ -34,8 +34,8 @@ func totals(t *testing.T, from, to *etcdServer, lake string) (name string) {
 }
 
 // checkTotals waits until both destinations of totals have counted n records. The etcd must have
-// their sum. Each file must have the sum of the records up to some one, and continue where the file
-// before it ends.
+// their sum. Each file must have the sum of the records up to some record, and continue where the
+// previous file ends.
 func checkTotals(t *testing.T, to *etcdServer, lake string, n int, logs func() string) (files int) {
 	t.Helper()
 	want := fmt.Sprintf("%d %d ", n, n*(n-1)/2)
@@ -83,8 +83,8 @@ func checkTotals(t *testing.T, to *etcdServer, lake string, n int, logs func() s
 	return files
 }
 
-// Workers and servers are killed at random. The destinations of totals are what they would be if
-// nobody had been killed.
+// TestKillState: workers and servers are killed at random. The destinations of totals are as if
+// nothing had been killed.
 func TestKillState(t *testing.T) {
 	from, to := newServer(t), newServer(t)
 	lake := t.TempDir()
@@ -103,8 +103,8 @@ func TestKillState(t *testing.T) {
 	}
 }
 
-// What a pipelet's state may not be is said before it begins, and one that grows too large stops
-// the pipelet, with its condition, until the SELECT is put right. Nothing is lost.
+// TestStateTooLarge: an invalid state is refused before the pipelet starts. A state that grows too
+// large stops the pipelet, with its condition, until the SELECT is fixed. Nothing is lost.
 func TestStateTooLarge(t *testing.T) {
 	from, to := newServer(t), newServer(t)
 	text := func(state string) string {
@@ -142,7 +142,7 @@ func TestStateTooLarge(t *testing.T) {
 		return strings.Contains(w.out.String(), "reason=FlowFails") && strings.Contains(w.out.String(), "65536 bytes")
 	})
 	is("3")
-	// A worker that leaves out what is not needed continues where the other one stopped.
+	// A worker with a SELECT that drops the unneeded rows continues where the last one stopped.
 	w.running[0].Process.Kill()
 	w.running[0].Wait()
 	w.running = nil
@@ -161,8 +161,8 @@ func TestStateTooLarge(t *testing.T) {
 	}
 }
 
-// A window of which the destination takes not all rows at once arrives in parts, at once; that is
-// said, until a window is whole again.
+// TestWindowSplit: if the destination cannot take all rows of a window at once, the window arrives
+// in parts without delay. The condition reports that until a window is complete again.
 func TestWindowSplit(t *testing.T) {
 	from, to := newServer(t), newServer(t)
 	w := newWorkers(t, file(t, head+`
@@ -181,7 +181,7 @@ func TestWindowSplit(t *testing.T) {
 			return err
 		}, w.out.String)
 	}
-	for i := range 400 { // before the worker begins: they are one window
+	for i := range 400 { // all before the worker starts, so that they are one window
 		if _, err := from.Client.Put(t.Context(), fmt.Sprintf("load/%03d", i), "1"); err != nil {
 			t.Fatal(err)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testcerts"
 )
 
-// TestWebhookClients: with --webhook-client-ca a pod that reaches the webhook without the API
-// server's certificate, or with one that somebody else has signed, is not let in.
+// TestWebhookClients: with --webhook-client-ca the webhook refuses a client without a certificate,
+// or with one that another CA has signed.
 func TestWebhookClients(t *testing.T) {
 	trusted, other := testcerts.NewAuthority(t), testcerts.NewAuthority(t)
 	only, err := signedBy(trusted.File)

@@ -26,24 +26,25 @@ import (
 )
 
 const (
-	// A replica's Lease runs out leaseFor after it was renewed last. A replica that cannot renew it
-	// for renewFor ends its workers, before another one takes them over.
+	// A replica's Lease expires leaseFor after its last renewal. A replica that cannot renew its
+	// Lease for renewFor ends its workers, before another replica takes them over.
 	leaseFor   = 15 * time.Second
 	renewFor   = 10 * time.Second
 	renewRetry = 2 * time.Second
-	// forget is how long the Lease of a replica that died is kept to look at.
+	// forget is the time for which the Lease of a dead replica is kept for inspection.
 	forget = 10 * time.Minute
-	// leaseLabel is on the replicas' Leases.
+	// leaseLabel is the label of the replicas' Leases.
 	leaseLabel = "netcraq.io/pipelets-replica"
-	// leasePrefix is before the replica's name in that of its Lease.
+	// leasePrefix begins the name of a replica's Lease.
 	leasePrefix = "replica-"
 )
 
-// replicaName is what a replica may be called: with the prefix, it is a Lease's name.
+// replicaName matches valid names of replicas: with the prefix, a name is a Lease's name.
 var replicaName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,200}[a-z0-9])?$`)
 
-// members has this replica's Lease, and knows who else lives. Others' Leases are judged by when
-// they were seen to change, on this machine's clock: the clocks of others do not count.
+// members holds this replica's Lease, and knows which replicas live. It judges other Leases by the
+// time of their last observed change, on this machine's clock, because other machines' clocks may
+// be wrong.
 type members struct {
 	leases    coordinationclient.LeasesGetter
 	cache     cache.Cache
@@ -53,20 +54,20 @@ type members struct {
 	end       func() // ends the workers
 	log       *slog.Logger
 	changed   chan event.TypedGenericEvent[*pipeletapi.Pipelet]
-	holds     atomic.Bool // this replica's own Lease
+	holds     atomic.Bool // whether this replica holds its own Lease
 
 	mu   sync.Mutex
 	seen map[string]sighting // by the replicas' names
 }
 
-// sighting is a Lease as it was seen.
+// sighting is the last observed state of a Lease.
 type sighting struct {
-	renewed string // when, by its own clock, and by whom
+	renewed string // its renewal time, by the holder's clock, and its holder
 	at      time.Time
-	lasts   time.Duration // 0: it was given back
+	lasts   time.Duration // 0: it was released
 }
 
-// observe takes a Lease that was seen.
+// observe records the state of a Lease.
 func (m *members) observe(l *coordination.Lease, now time.Time) {
 	name, is := strings.CutPrefix(l.Name, leasePrefix)
 	if !is || l.Namespace != m.namespace {
@@ -90,7 +91,7 @@ func (m *members) observe(l *coordination.Lease, now time.Time) {
 	}
 }
 
-// gone takes that a Lease was deleted.
+// gone records that a Lease was deleted.
 func (m *members) gone(lease string) {
 	m.mu.Lock()
 	delete(m.seen, strings.TrimPrefix(lease, leasePrefix))
@@ -98,7 +99,7 @@ func (m *members) gone(lease string) {
 	m.tell()
 }
 
-// tell has the leader plan soon.
+// tell wakes the leader's planner.
 func (m *members) tell() {
 	select {
 	case m.changed <- event.TypedGenericEvent[*pipeletapi.Pipelet]{Object: &pipeletapi.Pipelet{}}:
@@ -106,7 +107,7 @@ func (m *members) tell() {
 	}
 }
 
-// live has the replicas that live, and those that died long ago.
+// live returns the living replicas, and those that died long ago.
 func (m *members) live(now time.Time) (live, old []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -133,8 +134,8 @@ func (m *members) clean(ctx context.Context, old []string) {
 	}
 }
 
-// watch has Leases observed, also before this replica leads, so that a new leader knows who is
-// alive.
+// watch observes all Leases, also before this replica leads, so that a new leader knows which
+// replicas live.
 func (m *members) watch(ctx context.Context) error {
 	informer, err := m.cache.GetInformer(ctx, &coordination.Lease{})
 	if err != nil {
@@ -160,12 +161,12 @@ func (m *members) watch(ctx context.Context) error {
 	return err
 }
 
-// NeedLeaderElection is manager.LeaderElectionRunnable's: each replica has a Lease.
+// NeedLeaderElection implements manager.LeaderElectionRunnable: each replica has a Lease.
 func (m *members) NeedLeaderElection() bool { return false }
 
-// Start is manager.Runnable's: it keeps this replica's Lease, and fails when that is lost. When ctx
-// ends it releases the Lease, as soon as the workers have ended, so that others need not wait for
-// it to run out.
+// Start implements manager.Runnable: it renews this replica's Lease, and fails when the Lease is
+// lost. When ctx ends it releases the Lease as soon as the workers have ended, so that other
+// replicas need not wait for it to expire.
 func (m *members) Start(ctx context.Context) error {
 	kept, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
@@ -175,7 +176,7 @@ func (m *members) Start(ctx context.Context) error {
 	})
 	defer stop()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		// A container that is started again is the same replica: it continues at once.
+		// A restarted container is the same replica, and continues at once.
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: m.namespace, Name: leasePrefix + m.self},
 			Client:     m.leases,

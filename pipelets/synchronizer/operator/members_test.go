@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/run"
 )
 
-// Who lives is judged by this machine's clock: a Lease counts from when it was seen to change,
-// whatever time is in it; one that was given back does not.
+// TestMembers: this machine's clock decides which replicas live. A Lease is valid from its last
+// observed change, whatever time it contains; a released one is not valid.
 func TestMembers(t *testing.T) {
 	m := &members{namespace: "n", self: "a", log: slog.Default(), seen: map[string]sighting{},
 		changed: make(chan event.TypedGenericEvent[*pipeletapi.Pipelet], 1)}
@@ -58,7 +58,7 @@ func TestMembers(t *testing.T) {
 	told("another's Lease", false)
 	is("two", time.Second, "a", "b")
 	m.observe(lease("replica-a", "a", 15, now.Add(2*time.Second)), now.Add(10*time.Second))
-	m.observe(lease("replica-b", "b", 15, now.Add(-24*time.Hour)), now.Add(10*time.Second)) // listed again, as it was
+	m.observe(lease("replica-b", "b", 15, now.Add(-24*time.Hour)), now.Add(10*time.Second)) // listed again, unchanged
 	told("renewed", false)
 	is("one was renewed", 16*time.Second, "a")
 	m.observe(lease("replica-a", "", 1, now.Add(12*time.Second)), now.Add(12*time.Second))
@@ -73,7 +73,8 @@ func TestMembers(t *testing.T) {
 	is("it is deleted", 21*time.Second)
 }
 
-// A status says the worst of its workers, and of one that runs what is to be known.
+// TestStatus: a status reports the worst of its workers, and the message of a running one if it has
+// any.
 func TestStatus(t *testing.T) {
 	split := exactlyonce.Condition{Ready: true, Reason: exactlyonce.WindowSplit, Message: "in parts"}
 	well := exactlyonce.Condition{Ready: true, Reason: "Running"}

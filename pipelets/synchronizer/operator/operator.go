@@ -1,14 +1,14 @@
 // Package operator runs the Pipelets of a Kubernetes cluster.
 //
-// Several replicas may run. Each has a Lease of its own while it lives (members.go), runs the
-// Pipelets that are assigned to it (reconciler.go), and checks Pipelets for the API server before
-// they are stored (webhook.go). One of them leads: it assigns the Pipelets to those that live
-// (planner.go). A replica that is cut off ends, and so do its workers; should they overlap with the
-// next one's, the destinations' positions see to it that nothing arrives twice.
+// Several replicas may run. Each has its own Lease while it lives (members.go), runs the Pipelets
+// that are assigned to it (reconciler.go), and validates Pipelets for the API server before they
+// are stored (webhook.go). The leader assigns the Pipelets to the living replicas (planner.go). A
+// replica that is cut off ends, and so do its workers. If they overlap with the next replica's, the
+// destinations' positions prevent duplicates.
 //
 // A Pipelet has the rights of its namespace. Its Secrets are in that namespace, and the operator
 // may read only those that a Role there names. Its Parquet files are in a folder of the namespace.
-// Over the network a Pipelet reaches everything that the operator's pod reaches.
+// Over the network a Pipelet reaches every address that the operator's pod reaches.
 package operator
 
 import (
@@ -44,29 +44,29 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/share"
 )
 
-// Name is that of the operator's Lease, of its webhook, and of the Service that this is reached by.
+// Name is the name of the operator's Lease, of its webhook, and of the webhook's Service.
 const Name = "netcraq-pipelets"
 
 // Options configure an operator.
 type Options struct {
 	Config      *rest.Config // of the API server
-	Namespace   string       // the operator's own
+	Namespace   string       // the operator's own namespace
 	Replica     string       // this replica's unique name
-	Lake        string       // the folder for Parquet files; "": there are none
+	Lake        string       // the folder for Parquet files; "": Parquet is not available
 	WebhookPort int          // 0: none
-	// WebhookHosts are addresses that the webhook is reached by, besides its Service's.
+	// WebhookHosts are further addresses of the webhook besides its Service's.
 	WebhookHosts []string
 	CertDir      string // for the webhook's certificate
-	// WebhookClients is a file with the CA certificates (PEM) that must have signed the certificate
-	// of a client of the webhook; "": clients need none.
+	// WebhookClients is a file with the CA certificates (PEM) for the certificates of the webhook's
+	// clients; "": clients need no certificate.
 	WebhookClients string
 	Metrics        string // an address; "0": none
 	Health         string // an address; "0": none
-	Alone          bool   // each worker reads its source for itself
+	Alone          bool   // each worker reads its source separately
 	Log            *slog.Logger
 }
 
-// Scheme has the kinds of objects that are read and written here.
+// Scheme has the kinds of objects that the operator reads and writes.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(s), admissionregistration.AddToScheme(s), coordination.AddToScheme(s),
@@ -76,8 +76,8 @@ func Scheme() (*runtime.Scheme, error) {
 	return s, nil
 }
 
-// requests is how many the API server gets of an operator in a second, and in a burst twice as
-// many: when a replica dies, each of its Pipelets is assigned again.
+// requests is the maximum rate of requests to the API server, per second; bursts may be twice as
+// large. When a replica dies, each of its Pipelets must be reassigned.
 const requests = 200
 
 // Run runs the operator until ctx ends. It fails if it has lost its Lease, or its leadership.
@@ -168,13 +168,13 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// secrets are a namespace's.
+// secrets reads the Secrets of a namespace.
 type secrets struct {
 	client    client.Client
 	namespace string
 }
 
-// Read is store.Secrets'.
+// Read implements endpoint.Secrets.
 func (s secrets) Read(ctx context.Context, name string) (map[string][]byte, error) {
 	var found corev1.Secret
 	err := s.client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, &found)
@@ -186,16 +186,16 @@ func (s secrets) Read(ctx context.Context, name string) (map[string][]byte, erro
 	return found.Data, err
 }
 
-// rules say what a Pipelet may be.
+// rules validate Pipelets.
 type rules struct{ lake string }
 
-// check says what is wrong with a Pipelet.
+// check returns an error if a Pipelet is invalid.
 func (r *rules) check(ctx context.Context, p *pipeletapi.Pipelet) error {
 	p = p.DeepCopy()
-	p.APIVersion, p.Kind = pipeletapi.APIVersion, pipeletapi.Kind // a client leaves them out
+	p.APIVersion, p.Kind = pipeletapi.APIVersion, pipeletapi.Kind // clients omit them
 	for field, stores := range map[string][]pipeletapi.Store{"src": p.Spec.Src, "dst": p.Spec.Dst} {
 		for i, s := range stores {
-			if s.Chain != nil || s.Stream != nil { // the node API takes the operator's pod for the caller
+			if s.Chain != nil || s.Stream != nil { // the node API would treat the operator's pod as the caller
 				return fmt.Errorf("spec.%s[%d]: chains and streams are a node's: run this Pipelet there, by "+
 					"netcraq-pipelets run", field, i)
 			}

@@ -38,14 +38,14 @@ import (
 
 const namespace = "netcraq-pipelets"
 
-// world is an API server with the operator's manifests, and an operator that has no more rights
-// than those give it.
+// world is an API server with the operator's manifests, and an operator that has only the rights
+// granted there.
 type world struct {
 	*kubetest.Server
 	t        *testing.T
 	admin    client.Client
-	own      client.Client // as the operator
-	operator *rest.Config  // ... too
+	own      client.Client // a client with the operator's rights
+	operator *rest.Config  // the operator's configuration
 	lake     string
 	webhook  string // HOST:PORT
 	metrics  string
@@ -67,7 +67,7 @@ func newWorld(t *testing.T) *world {
 		w.Kubectl(t, kubetest.Options{}, "apply", "-f", filepath.Join("../../deploy", name))
 	}
 	w.Kubectl(t, kubetest.Options{}, "wait", "--for=condition=Established", "--timeout=60s", "crd", "pipelets.netcraq.io")
-	// The Deployment, too, as far as an API server without a kubelet can tell.
+	// Also the Deployment, as far as an API server without a kubelet can check it.
 	w.Kubectl(t, kubetest.Options{}, "apply", "--dry-run=server", "-f", "../../deploy/operator.yaml")
 	scheme, err := operator.Scheme()
 	must(t, err)
@@ -77,7 +77,7 @@ func newWorld(t *testing.T) *world {
 	w.operator = w.As(token)
 	w.own, err = client.New(w.operator, client.Options{Scheme: scheme})
 	must(t, err)
-	// There is nobody here who carries out Services.
+	// This API server has no kube-proxy, so the webhook is called by its URL.
 	var hooks admissionregistration.ValidatingWebhookConfiguration
 	must(t, w.admin.Get(t.Context(), client.ObjectKey{Name: operator.Name}, &hooks))
 	url := "https://" + w.webhook + *hooks.Webhooks[0].ClientConfig.Service.Path
@@ -140,7 +140,7 @@ func pipelet(name, from, to, flow string) *pipeletapi.Pipelet {
 	}
 }
 
-// is waits until a Pipelet's status is as it should be.
+// is waits until a Pipelet's status has a state and a message.
 func (w *world) is(name, state, message string) (p pipeletapi.Pipelet) {
 	w.t.Helper()
 	poll.Nil(w.t, 40*time.Second, name+" is "+state+" "+message, func() error {
@@ -173,7 +173,8 @@ func has(t *testing.T, c *clientv3.Client, key, want string) {
 	})
 }
 
-// The life of a Pipelet: applied, changed, suspended, deleted; and what is wrong is refused.
+// TestLife is the life of a Pipelet: created, changed, suspended, deleted. Invalid ones are
+// refused.
 func TestLife(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
@@ -187,7 +188,7 @@ func TestLife(t *testing.T) {
 	}
 	put("a", "1")
 
-	// The API server refuses what is wrong, with its place.
+	// The API server refuses invalid fields, with their path.
 	for _, c := range []struct {
 		change func(*pipeletapi.Pipelet)
 		want   string
@@ -239,9 +240,9 @@ func TestLife(t *testing.T) {
 	found = w.is("p1", pipeletapi.Running, "")
 	put("b", "2")
 	has(t, dest, "p1/b", "20")
-	has(t, dest, "p1/a", "1") // as it was
+	has(t, dest, "p1/a", "1") // unchanged
 
-	put("c", "x") // the flow cannot work with that: it stops there, and says so
+	put("c", "x") // the flow cannot process it: it stops there, and reports it
 	found = w.is("p1", pipeletapi.Failing, "Could not convert string 'x'")
 	if found.Status.Workers[0].Reason != "FlowFails" || found.Status.LastError == "" {
 		t.Errorf("%+v", found.Status)
@@ -283,15 +284,15 @@ func TestLife(t *testing.T) {
 	put("f", "6")
 	time.Sleep(300 * time.Millisecond)
 	has(t, dest, "p1/f", "")
-	// Whoever makes it again continues where it was: the destination knows.
+	// A recreated Pipelet continues at its position, which the destination has stored.
 	must(t, w.admin.Create(ctx, pipelet("p1", from, to, "")))
 	has(t, dest, "p1/f", "6")
 	has(t, dest, "p1/a", "1")
 	w.stop()
 }
 
-// Replicas share the Pipelets, those with one source together. One that ends gives its own back at
-// once, and they continue elsewhere.
+// TestReplicas: replicas share the Pipelets. Those with the same source stay together. A replica
+// that ends releases its Pipelets at once, and they continue elsewhere.
 func TestReplicas(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
@@ -339,7 +340,7 @@ func TestReplicas(t *testing.T) {
 	second()
 	all := func() bool { return assigned() == "r1 r1 r1 r1 " }
 	poll.Until(t, 30*time.Second, "the other one has all", all, assigned)
-	if d := time.Since(begin); d > 12*time.Second { // less than a Lease takes to run out
+	if d := time.Since(begin); d > 12*time.Second { // less than the time in which a Lease expires
 		t.Errorf("what was given back was taken after %v", d)
 	}
 	put("2")
@@ -349,7 +350,7 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// replica starts another operator; the function ends it.
+// replica starts another operator; stop ends it.
 func (w *world) replica(name string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -368,7 +369,8 @@ func (w *world) replica(name string) (stop func()) {
 	}
 }
 
-// The operator reads a Secret that it was granted, and no other; what it needs is said.
+// TestSecrets: the operator reads only the Secrets that it was granted, and reports a missing
+// grant.
 func TestSecrets(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
@@ -395,7 +397,7 @@ func TestSecrets(t *testing.T) {
 	has(t, dest, "p1/a", "1")
 	w.is("p1", pipeletapi.Running, "")
 
-	// What its rights are not.
+	// Actions that its rights must not permit.
 	forbidden := func(what string, err error) {
 		t.Helper()
 		if !apierrors.IsForbidden(err) {
@@ -413,7 +415,8 @@ func TestSecrets(t *testing.T) {
 	forbidden("pods", w.own.List(ctx, &corev1.PodList{}))
 }
 
-// Whoever gets at the webhook gets an answer, or none, and ends nobody.
+// TestHostileWebhook: any request to the webhook gets an answer or a closed connection, and crashes
+// nothing.
 func TestHostileWebhook(t *testing.T) {
 	w := newWorld(t)
 	c := &http.Client{Timeout: 20 * time.Second,
@@ -425,7 +428,7 @@ func TestHostileWebhook(t *testing.T) {
 		strings.Repeat("[", 1<<20), strings.Repeat(" ", 16<<20)} {
 		r, err := c.Post(url, "application/json", strings.NewReader(body))
 		if err != nil {
-			continue // it may end a connection
+			continue // it may close a connection
 		}
 		b, _ := io.ReadAll(r.Body)
 		r.Body.Close()
@@ -433,7 +436,7 @@ func TestHostileWebhook(t *testing.T) {
 			t.Errorf("%.100s is allowed", body)
 		}
 	}
-	// Flows that compute without end hold others up for seconds, and a good one goes through.
+	// Flows that compute endlessly delay others for seconds, but a valid one is accepted.
 	const heavy = "SELECT 'a' AS key, (SELECT sum(a.range * b.range % 7) FROM range(1000000) a, range(1000000) b) AS value"
 	var group sync.WaitGroup
 	for i := range 3 {
@@ -445,7 +448,7 @@ func TestHostileWebhook(t *testing.T) {
 		})
 	}
 	group.Wait()
-	// A flow that overflows DuckDB's stack ends no operator. It is refused with words.
+	// A flow that overflows DuckDB's stack crashes no operator. It is refused with a clear error.
 	const deep = "SELECT 'a' AS key, json_structure(repeat('[', 400000) || repeat(']', 400000)) AS value"
 	err := w.admin.Create(t.Context(), pipelet("deep", "http://127.0.0.1:1", "http://127.0.0.1:2", deep))
 	if err == nil || !strings.Contains(err.Error(), "its process ended") {
@@ -459,7 +462,7 @@ func TestHostileWebhook(t *testing.T) {
 	w.is("good", pipeletapi.Failing, "")
 }
 
-// The definition in the manifests is what the Go types say: make generate was not forgotten.
+// TestDefinition: the CRD in the manifests matches the Go types, so make generate was run.
 func TestDefinition(t *testing.T) {
 	b, err := os.ReadFile("../../deploy/crd/netcraq.io_pipelets.yaml")
 	must(t, err)

@@ -22,7 +22,7 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/plan"
 )
 
-// planEvery is how often the leader looks for replicas that died.
+// planEvery is the interval at which the leader checks for dead replicas.
 const planEvery = time.Second
 
 // planner makes the leader assign each Pipelet to a replica, in Status.Assigned.
@@ -33,12 +33,13 @@ type planner struct {
 	log     *slog.Logger
 }
 
-// setup has the planner run while this replica leads. All that happens is one request: look at all.
+// setup runs the planner while this replica leads. All events map to one request, to plan
+// everything.
 func (p *planner) setup(mgr ctrl.Manager) error {
 	all := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }
 	told := handler.TypedEnqueueRequestsFromMapFunc(
 		func(context.Context, *pipeletapi.Pipelet) []reconcile.Request { return []reconcile.Request{{}} })
-	skip := true // a name in use is another operator's of this process, in a test
+	skip := true // another operator in this process, in a test, may use the same name
 	return ctrl.NewControllerManagedBy(mgr).Named(Name+"-plan").
 		Watches(&pipeletapi.Pipelet{}, handler.EnqueueRequestsFromMapFunc(all),
 			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, reassigned))).
@@ -47,7 +48,7 @@ func (p *planner) setup(mgr ctrl.Manager) error {
 		Complete(p)
 }
 
-// reassigned passes changes by which a Pipelet is assigned to another replica.
+// reassigned passes changes that assign a Pipelet to another replica.
 var reassigned = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		was, ok := e.ObjectOld.(*pipeletapi.Pipelet)
@@ -56,7 +57,7 @@ var reassigned = predicate.Funcs{
 	},
 }
 
-// Reconcile is controller-runtime's.
+// Reconcile implements reconcile.Reconciler.
 func (p *planner) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	var found pipeletapi.PipeletList
 	if err := p.client.List(ctx, &found); err != nil {
@@ -82,7 +83,7 @@ func (p *planner) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 	return ctrl.Result{RequeueAfter: planEvery}, nil
 }
 
-// List has a cluster's Pipelets, as they are assigned.
+// List returns a cluster's Pipelets, with their assignments.
 func List(ctx context.Context, config *rest.Config) ([]pipeletapi.Pipelet, error) {
 	scheme, err := Scheme()
 	if err != nil {

@@ -29,15 +29,15 @@ import (
 )
 
 const (
-	// statusEvery is how often a status is written while nothing but numbers change: each writing
-	// costs the API server's etcd.
+	// statusEvery is the interval between status updates while only numbers change, because each
+	// update is a write to the API server's etcd.
 	statusEvery = 10 * time.Second
-	// leaseLook is how often it is looked whether this replica has got its Lease.
+	// leaseLook is the interval between checks whether this replica has its Lease.
 	leaseLook = 500 * time.Millisecond
 )
 
-// reconciler has the runner do what the Pipelets ask for that are assigned to this replica, and
-// writes how they are.
+// reconciler makes the runner run the Pipelets that are assigned to this replica, and writes their
+// status.
 type reconciler struct {
 	client  client.Client
 	rules   *rules
@@ -50,12 +50,12 @@ type reconciler struct {
 	known map[client.ObjectKey]*known
 }
 
-// known is what is remembered of a Pipelet.
+// known is the reconciler's memory of a Pipelet.
 type known struct {
-	generation int64 // that was checked
-	wrong      error // what is wrong with it
+	generation int64 // the checked generation
+	wrong      error // the error of that check
 	written    uint64
-	at         time.Time // when written was so
+	at         time.Time // time of the last status update
 }
 
 func newReconciler(c client.Client, rules *rules, m *members, log *slog.Logger) *reconciler {
@@ -63,8 +63,8 @@ func newReconciler(c client.Client, rules *rules, m *members, log *slog.Logger) 
 		events: make(chan event.TypedGenericEvent[*pipeletapi.Pipelet], 1024)}
 }
 
-// changed has a Pipelet's status written soon. It waits for nobody: one that is passed by is
-// written at its time.
+// changed requests an early status update for a Pipelet. It never blocks: a dropped request is
+// written at the next interval.
 func (r *reconciler) changed(namespace, name string) {
 	p := &pipeletapi.Pipelet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	select {
@@ -75,11 +75,11 @@ func (r *reconciler) changed(namespace, name string) {
 
 func (r *reconciler) setup(mgr ctrl.Manager) error {
 	if err := metrics.Registry.Register(&collector{r}); err != nil {
-		if _, twice := err.(prometheus.AlreadyRegisteredError); !twice { // another operator of this process, in a test
+		if _, twice := err.(prometheus.AlreadyRegisteredError); !twice { // another operator in this process, in a test
 			return err
 		}
 	}
-	skip := true // a name in use is another operator's of this process, in a test
+	skip := true // another operator in this process, in a test, may use the same name
 	leads := false
 	return ctrl.NewControllerManagedBy(mgr).Named(Name).
 		For(&pipeletapi.Pipelet{},
@@ -89,7 +89,7 @@ func (r *reconciler) setup(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile is controller-runtime's: once for each change, and every statusEvery.
+// Reconcile implements reconcile.Reconciler. It runs after each change, and every statusEvery.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var p pipeletapi.Pipelet
 	err := r.client.Get(ctx, req.NamespacedName, &p)
@@ -114,12 +114,12 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	r.mu.Unlock()
 	if k.generation != p.Generation {
-		// The webhook has checked it, if it was there. The rules may be others now.
+		// The webhook has checked it if the webhook was reachable, but the rules may have changed.
 		k.wrong = r.rules.check(ctx, &p)
 		if ctx.Err() != nil {
 			return ctrl.Result{}, ctx.Err()
 		}
-		if errors.Is(k.wrong, flowproc.ErrUnavailable) { // it may be well, and is checked again
+		if errors.Is(k.wrong, flowproc.ErrUnavailable) { // the Pipelet may be valid, and is checked again later
 			return ctrl.Result{}, k.wrong
 		}
 		k.generation = p.Generation
@@ -138,8 +138,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: statusEvery}, nil
 }
 
-// status makes a Pipelet's status of its workers' progress. It says whether it is to be written: it
-// is not where only numbers have changed since a moment ago.
+// status computes a Pipelet's status from its workers' progress. It reports whether to write it:
+// not if only numbers have changed since a moment ago.
 func (k *known) status(p *pipeletapi.Pipelet, workers []run.Progress, now time.Time) bool {
 	was := p.Status
 	s := &p.Status
@@ -194,7 +194,7 @@ func (k *known) status(p *pipeletapi.Pipelet, workers []run.Progress, now time.T
 	if state == pipeletapi.Invalid || state == pipeletapi.Suspended {
 		s.Lag = ""
 	}
-	if written < k.written { // they began again
+	if written < k.written { // the workers were restarted
 		k.written, k.at = 0, time.Time{}
 	}
 	if d := now.Sub(k.at); k.at.IsZero() || d >= statusEvery/2 {
@@ -218,7 +218,7 @@ func changed(a, b *pipeletapi.Status) bool {
 	return fmt.Sprintf("%+v", x) != fmt.Sprintf("%+v", y)
 }
 
-// clip bounds what is put into a status.
+// clip limits the length of a text in a status.
 func clip(text string) string {
 	const most = 1024
 	if len(text) > most {
@@ -245,7 +245,7 @@ func offset(p exactlyonce.Position) string {
 	return text
 }
 
-// collector has the workers' numbers for Prometheus.
+// collector exports the workers' numbers to Prometheus.
 type collector struct{ r *reconciler }
 
 var (
@@ -256,14 +256,14 @@ var (
 	readyDesc = prometheus.NewDesc("netcraq_pipelet_ready", "1: the worker runs.", labels, nil)
 )
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{rowsDesc, readDesc, lagDesc, readyDesc} {
 		out <- d
 	}
 }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.r.mu.Lock()
 	var keys []client.ObjectKey

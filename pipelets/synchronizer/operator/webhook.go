@@ -24,7 +24,7 @@ import (
 	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 )
 
-// signedBy has a server admit only clients that show a certificate signed by one in a file.
+// signedBy makes a server admit only clients with a certificate that is signed by a CA in a file.
 func signedBy(file string) (func(*tls.Config), error) {
 	pem, err := os.ReadFile(file)
 	if err != nil {
@@ -38,15 +38,16 @@ func signedBy(file string) (func(*tls.Config), error) {
 }
 
 const (
-	// certificateLeft is the remaining lifetime at which the next certificate is made. It lasts a
-	// year.
+	// certificateLeft is the remaining lifetime at which the certificate is renewed. A certificate
+	// is valid for a year.
 	certificateLeft = 60 * 24 * time.Hour
 	certificateLook = time.Minute
-	// compiling bounds how many flows are compiled at once: each may compute for seconds.
+	// compiling is the maximum number of flows that are compiled at once, because each may compute
+	// for seconds.
 	compiling = 2
 )
 
-// validator refuses Pipelets that are wrong before they are stored.
+// validator refuses invalid Pipelets before they are stored.
 type validator struct {
 	rules *rules
 	turn  chan struct{}
@@ -57,7 +58,7 @@ func setupWebhook(mgr ctrl.Manager, rules *rules) error {
 	return ctrl.NewWebhookManagedBy(mgr).For(&pipeletapi.Pipelet{}).WithValidator(v).Complete()
 }
 
-// ValidateCreate is admission.CustomValidator's.
+// ValidateCreate implements admission.CustomValidator.
 func (v *validator) ValidateCreate(ctx context.Context, obj runtime.Object) (admission.Warnings, error) {
 	p, ok := obj.(*pipeletapi.Pipelet)
 	if !ok {
@@ -72,28 +73,28 @@ func (v *validator) ValidateCreate(ctx context.Context, obj runtime.Object) (adm
 	return nil, v.rules.check(ctx, p)
 }
 
-// ValidateUpdate is admission.CustomValidator's.
+// ValidateUpdate implements admission.CustomValidator.
 func (v *validator) ValidateUpdate(ctx context.Context, _, obj runtime.Object) (admission.Warnings, error) {
 	return v.ValidateCreate(ctx, obj)
 }
 
-// ValidateDelete is admission.CustomValidator's. It is never called.
+// ValidateDelete implements admission.CustomValidator. It is never called.
 func (v *validator) ValidateDelete(context.Context, runtime.Object) (admission.Warnings, error) {
 	return nil, nil
 }
 
-// certificates keep the webhook's certificate. It is in a Secret, so that all replicas have the
-// same one, and the API server is configured to trust it. The operator's manifests contain the
-// Secret, empty, so the operator needs no right to create Secrets.
+// certificates maintain the webhook's certificate. It is in a Secret, so that all replicas share
+// it, and the API server is configured to trust it. The operator's manifests contain the Secret,
+// empty, so the operator needs no right to create Secrets.
 type certificates struct {
 	client    client.Client
 	namespace string
 	dir       string
-	also      []string // hosts
+	also      []string // further hosts
 	log       *slog.Logger
 }
 
-// Start is manager.Runnable's.
+// Start implements manager.Runnable.
 func (c *certificates) Start(ctx context.Context) error {
 	for {
 		select {
@@ -107,11 +108,11 @@ func (c *certificates) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection is manager.LeaderElectionRunnable's: each replica has a webhook.
+// NeedLeaderElection implements manager.LeaderElectionRunnable: each replica has a webhook.
 func (c *certificates) NeedLeaderElection() bool { return false }
 
-// keep makes the certificate if the present one ends soon or is missing, puts it where the webhook
-// looks for it, and makes the API server trust it.
+// keep makes a certificate if the current one ends soon or is missing, writes it where the webhook
+// reads it, and makes the API server trust it.
 func (c *certificates) keep(ctx context.Context) error {
 	for {
 		var s corev1.Secret
@@ -148,7 +149,7 @@ func (c *certificates) addresses() (all []net.IP) {
 
 func (c *certificates) host() string { return Name + "." + c.namespace + ".svc" }
 
-// good says whether a certificate may be used for a while yet.
+// good reports whether a certificate stays valid for long enough.
 func good(data map[string][]byte, host string) bool {
 	pair, err := tls.X509KeyPair(data["tls.crt"], data["tls.key"])
 	if err != nil {

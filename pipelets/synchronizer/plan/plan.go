@@ -1,4 +1,4 @@
-// Package plan says which workers pipelets need, and what those share.
+// Package plan computes the workers that pipelets need, and what they share.
 package plan
 
 import (
@@ -13,7 +13,7 @@ import (
 // Reader reads a source for all workers below it.
 type Reader struct {
 	Source   string  `json:"source"`
-	Replica  string  `json:"replica,omitempty"` // of the operator; "": pipelets are not spread
+	Replica  string  `json:"replica,omitempty"` // replica of the operator; "": pipelets are not distributed
 	Interval float64 `json:"interval"`          // seconds
 	Flows    []Flow  `json:"flows"`
 }
@@ -22,7 +22,7 @@ type Reader struct {
 type Flow struct {
 	namespace string   // "": there is no query
 	Query     string   `json:"query"`           // "": none
-	State     string   `json:"state,omitempty"` // with one, it is computed for each worker
+	State     string   `json:"state,omitempty"` // if there is one, the flow is computed for each worker
 	Workers   []Worker `json:"workers"`
 }
 
@@ -35,21 +35,21 @@ type Worker struct {
 }
 
 // Key is equal for sources of pipelets that may share a reader: the same store, read at the same
-// interval. A source that needs a Secret is shared only within a namespace.
+// interval. A source with a Secret is shared only within a namespace.
 func Key(p *pipeletapi.Pipelet, src int) string {
 	s := p.Spec.Src[src]
 	key := []any{s, p.Spec.Interval}
 	if s.Etcd != nil && s.Etcd.Secret != "" || s.PostgreSQL != nil && s.PostgreSQL.Secret != "" {
 		key = append(key, p.Namespace)
 	}
-	text, _ := json.Marshal(key) // of strings, lists and numbers: it does not fail
+	text, _ := json.Marshal(key) // strings, lists and numbers: it cannot fail
 	return string(text)
 }
 
 // Query is a flow's text, normalized.
 func Query(flow string) string { return strings.TrimRight(strings.TrimSpace(flow), "; \n\t") }
 
-// Readers is the plan for pipelets. Suspended ones are not in it.
+// Readers computes the plan for pipelets. It omits suspended ones.
 func Readers(all []pipeletapi.Pipelet) (readers []*Reader) {
 	known := map[string]*Reader{}
 	for i := range all {
@@ -58,7 +58,7 @@ func Readers(all []pipeletapi.Pipelet) (readers []*Reader) {
 			continue
 		}
 		for s := range p.Spec.Src {
-			key := Key(p, s) + p.Status.Assigned // the other one only lasts until its replica knows
+			key := Key(p, s) + p.Status.Assigned // replicas share no reader
 			r := known[key]
 			if r == nil {
 				r = &Reader{Source: describe(p.Spec.Src[s]), Replica: p.Status.Assigned, Interval: p.Spec.Interval}
@@ -87,7 +87,7 @@ func (r *Reader) flow(namespace, query, state string) *Flow {
 	return &r.Flows[len(r.Flows)-1]
 }
 
-// describe is a store in a few words.
+// describe describes a store in a few words.
 func describe(s pipeletapi.Store) string {
 	switch {
 	case s.Etcd != nil:
@@ -104,7 +104,7 @@ func describe(s pipeletapi.Store) string {
 	return "no store"
 }
 
-// Print says a plan in words.
+// Print prints a plan in words.
 func Print(w io.Writer, readers []*Reader) error {
 	flows, workers := 0, 0
 	for _, r := range readers {

@@ -8,19 +8,19 @@ import (
 	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 )
 
-// part is pipelets that stay together, as they share readers.
+// part is a set of pipelets that stay together because they share readers.
 type part struct {
 	pipelets []*pipeletapi.Pipelet
-	weight   int // workers
+	weight   int // number of workers
 	on       string
 }
 
-// Spread says which replica runs each pipelet, by NAMESPACE/NAME. Pipelets that share a reader are
-// on one replica, with those that share another reader with them. A living replica keeps its
-// pipelets, by Status.Assigned, unless moving one takes a tenth of the mean off the most loaded
-// replica, because a pipelet stops for a moment when it moves. Load is counted in workers. Without
-// replicas the result is empty. The result depends only on the arguments. consolidate false: each
-// pipelet is by itself.
+// Spread assigns each pipelet, by NAMESPACE/NAME, to a replica. Pipelets that share a reader are on
+// one replica, together with those that share another reader with them. A living replica keeps its
+// pipelets, according to Status.Assigned, because a pipelet stops for a moment when it moves. A
+// part moves only if that reduces the load of the most loaded replica by a tenth of the mean. Load
+// is the number of workers. Without replicas the result is empty. The result depends only on the
+// arguments. If consolidate is false, each pipelet is a separate part.
 func Spread(all []pipeletapi.Pipelet, replicas []string, consolidate bool) map[string]string {
 	if len(replicas) == 0 {
 		return nil
@@ -53,9 +53,9 @@ func Spread(all []pipeletapi.Pipelet, replicas []string, consolidate bool) map[s
 
 func id(p *pipeletapi.Pipelet) string { return p.Namespace + "/" + p.Name }
 
-// partition finds the parts, the largest first.
+// partition returns the parts, the largest first.
 func partition(all []pipeletapi.Pipelet, consolidate bool) (parts []*part) {
-	byKey := map[string]*part{} // a part that was joined to another one is in it
+	byKey := map[string]*part{} // a part that was merged into another one maps to that one
 	joined := map[*part]*part{}
 	root := func(p *part) *part {
 		for joined[p] != nil {
@@ -94,7 +94,7 @@ func partition(all []pipeletapi.Pipelet, consolidate bool) (parts []*part) {
 	return parts
 }
 
-// holder is the living replica that has most of a part; "": none has any.
+// holder is the living replica with the largest portion of a part; "": none has any.
 func (p *part) holder(load map[string]int) (best string) {
 	votes := map[string]int{}
 	for _, x := range p.pipelets {
@@ -110,7 +110,7 @@ func (p *part) holder(load map[string]int) (best string) {
 	return best
 }
 
-// least is the replica with the least load, and most the one with the most.
+// least is the replica with the lowest load, and most the one with the highest.
 func least(load map[string]int) string { return extreme(load, -1) }
 func most(load map[string]int) string  { return extreme(load, 1) }
 
@@ -125,7 +125,8 @@ func extreme(load map[string]int, sign int) string {
 	return best
 }
 
-// balance moves parts from the most loaded replica to the least loaded one, while that is worth it.
+// balance moves parts from the most loaded replica to the least loaded one, while the gain is large
+// enough.
 func balance(parts []*part, load map[string]int) {
 	total := 0
 	for _, n := range load {

@@ -9,8 +9,8 @@ import (
 	pipeletapi "github.com/netcraq/netcraq/pipelets/api"
 )
 
-// assign has pipelets be where they were told to be, and says how many moved and how many workers
-// each replica has.
+// assign applies an assignment, and returns the number of moved pipelets and each replica's number
+// of workers.
 func assign(all []pipeletapi.Pipelet, to map[string]string) (moved int, load map[string]int) {
 	load = map[string]int{}
 	for i := range all {
@@ -34,7 +34,8 @@ func many(n int) (all []pipeletapi.Pipelet) {
 	return all
 }
 
-// Replicas that come get their share, one that goes is taken over from, and nothing else moves.
+// TestSpread: new replicas get their share, a dead one's pipelets are taken over, and nothing else
+// moves.
 func TestSpread(t *testing.T) {
 	all := many(12)
 	step := func(want string, moves int, replicas ...string) {
@@ -48,7 +49,7 @@ func TestSpread(t *testing.T) {
 	step("map[r1:6 r2:6]", 6, "r1", "r2")
 	step("map[r1:6 r2:6]", 0, "r2", "r1")
 	step("map[r1:4 r2:4 r3:4]", 4, "r1", "r2", "r3")
-	step("map[r1:6 r3:6]", 4, "r1", "r3") // r2's alone
+	step("map[r1:6 r3:6]", 4, "r1", "r3") // only r2's pipelets move
 	all = all[:9]
 	step("map[r1:4 r3:5]", 0, "r1", "r3")
 	for i := range all {
@@ -60,7 +61,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// What shares a reader stays together, also by way of others, and is not cut for the balance.
+// TestSpreadTogether: pipelets that share a reader stay together, also transitively, and are not
+// separated for balance.
 func TestSpreadTogether(t *testing.T) {
 	load, other := etcd("http://a:1", "load/", ""), etcd("http://a:1", "other/", "")
 	dst := etcd("http://b:1", "x/", "")
@@ -87,8 +89,9 @@ func TestSpreadTogether(t *testing.T) {
 	}
 }
 
-// Whatever comes and goes: each has a living replica, readers are not shared across replicas, a
-// second look moves nothing, and the load differs by no more than the largest part and the slack.
+// TestSpreadRandom: with random changes each pipelet has a living replica, readers are not shared
+// across replicas, a second call moves nothing, and the loads differ by at most the largest part
+// plus the slack.
 func TestSpreadRandom(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	all := many(0)

@@ -1,4 +1,5 @@
-// Package run runs pipelets: their files, and a worker for each source and destination.
+// Package run runs pipelets: it reads their files, and runs a worker for each pair of source and
+// destination.
 package run
 
 import (
@@ -17,7 +18,7 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/stores"
 )
 
-// name is what Kubernetes takes as a name of an object.
+// name matches valid names of Kubernetes objects.
 var name = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
 
 // Load reads the pipelets of files, and fails if one is invalid.
@@ -78,7 +79,7 @@ func Check(ctx context.Context, p *pipeletapi.Pipelet) error {
 			return fmt.Errorf("spec.src[%d]: %w", i, err)
 		}
 		name := stores.Name(s)
-		if other, ok := known[name]; ok { // a destination would take one's position for the other's
+		if other, ok := known[name]; ok { // the destination would mix up their positions
 			return fmt.Errorf("spec.src[%d]: it has the same name (%s) as spec.src[%d] has, by which a destination "+
 				"knows how far it was read: make two pipelets of them", i, name, other)
 		}

@@ -13,13 +13,13 @@ import (
 type Progress struct {
 	Src, Dst  int
 	Condition exactlyonce.Condition
-	State     exactlyonce.State // of the destination, as far as it is known
-	Written   uint64            // records that were read and written, since the worker began
-	Behind    time.Time         // since when there has been something to write; zero: there is nothing
-	LastError string            // also if it is well again
+	State     exactlyonce.State // the destination's last known state
+	Written   uint64            // records read and written since the worker began
+	Behind    time.Time         // since when there have been unwritten records; zero: there are none
+	LastError string            // also after a recovery
 }
 
-// worker is from one source to one destination of a pipelet.
+// worker copies from one source to one destination of a pipelet.
 type worker struct {
 	Src, Dst int
 	log      *slog.Logger
@@ -29,14 +29,14 @@ type worker struct {
 	p  Progress
 }
 
-// Progress returns its progress.
+// Progress returns the worker's progress.
 func (w *worker) Progress() Progress {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.p
 }
 
-// is takes and tells its condition.
+// is sets the worker's condition, and reports a change.
 func (w *worker) is(c exactlyonce.Condition) {
 	w.mu.Lock()
 	was := w.p.Condition
@@ -59,7 +59,7 @@ func (w *worker) is(c exactlyonce.Condition) {
 	}
 }
 
-// did takes what a step has changed.
+// did records the effect of an action.
 func (w *worker) did(a exactlyonce.Action, r exactlyonce.Result, m *exactlyonce.Machine, records int) {
 	w.mu.Lock()
 	w.p.State = m.Known()

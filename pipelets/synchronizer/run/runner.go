@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/etcdkeys"
 )
 
-// Runner has the workers of pipelets that come, change and go.
+// Runner runs the workers of a changing set of pipelets.
 type Runner struct {
 	cfg Config
 
@@ -35,8 +35,8 @@ func NewRunner(cfg Config) *Runner {
 	return &Runner{cfg: cfg, all: map[string]*running{}}
 }
 
-// Apply makes a pipelet run as specified: it begins, changes or suspends it. It returns when
-// workers that are no longer wanted have ended.
+// Apply makes a pipelet run as specified: it starts, changes or suspends it. It returns when
+// unwanted workers have ended.
 func (r *Runner) Apply(p *pipeletapi.Pipelet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,8 +79,8 @@ func (r *Runner) Remove(namespace, name string) {
 	r.end(namespace + "/" + name)
 }
 
-// end ends a pipelet's workers. A batch that one is writing is written, or it is not: the next one
-// asks its destination.
+// end ends a pipelet's workers. A batch in progress may or may not be written: the next worker
+// reads the state from its destination.
 func (r *Runner) end(key string) {
 	n := r.all[key]
 	if n == nil {
@@ -106,7 +106,7 @@ func (r *Runner) Progress(namespace, name string) (all []Progress) {
 	return all
 }
 
-// Close ends all workers. None begins after it.
+// Close ends all workers, and prevents new ones.
 func (r *Runner) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

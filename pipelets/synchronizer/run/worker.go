@@ -20,25 +20,26 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/stores"
 )
 
-// idle is how long a worker waits for records before it looks whether all is well.
+// idle is the maximum time for which a worker waits for records before it checks its context and
+// its source again.
 const idle = 5 * time.Second
 
-// Config says how pipelets are run.
+// Config configures the running of pipelets.
 type Config struct {
-	// Secrets are those of a namespace.
+	// Secrets returns the secrets of a namespace.
 	Secrets func(namespace string) endpoint.Secrets
-	Shared  *share.Groups // nil: each worker reads its source for itself
+	Shared  *share.Groups // nil: each worker reads its source separately
 	Log     *slog.Logger
-	hub     *etcdkeys.Hub // nil: each worker writes for itself
-	// Changed is called when the condition of a pipelet's worker has changed; it may be nil.
+	hub     *etcdkeys.Hub // nil: each worker writes separately
+	// Changed is called when the condition of a pipelet's worker has changed. It may be nil.
 	Changed func(namespace, name string)
 }
 
-// longest is the longest pause between two tries.
+// longest is the longest pause between two attempts.
 const longest = 10 * time.Second
 
-// keep has a worker until ctx ends. One that cannot begin, for a secret that is not there, say, is
-// tried again: it ends no others.
+// keep runs a worker until ctx ends. It retries a worker that cannot start, for example for a
+// missing secret, without affecting the others.
 func (cfg Config) keep(ctx context.Context, p *pipeletapi.Pipelet, w *worker) {
 	for pause := 50 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, longest) {
 		err := cfg.work(ctx, p, w)
@@ -54,14 +55,14 @@ func (cfg Config) keep(ctx context.Context, p *pipeletapi.Pipelet, w *worker) {
 }
 
 // StateName is the name of a pipelet's source at a destination. It contains neither the flow nor
-// the addresses: those may change, and the pipelet continues where it was.
+// the addresses, so these may change, and the pipelet continues at its position.
 func StateName(p *pipeletapi.Pipelet, src, dst int) string {
 	text, _ := json.Marshal([]string{stores.Name(p.Spec.Src[src]), stores.Name(p.Spec.Dst[dst])})
 	sum := sha256.Sum256(text)
 	return p.Namespace + "/" + p.Name + "/" + hex.EncodeToString(sum[:8])
 }
 
-// work copies from one source to one destination. It fails if it cannot begin.
+// work copies from one source to one destination. It returns an error if it cannot start.
 func (cfg Config) work(ctx context.Context, p *pipeletapi.Pipelet, w *worker) error {
 	i, j := w.Src, w.Dst
 	secrets := cfg.Secrets(p.Namespace)
@@ -73,7 +74,7 @@ func (cfg Config) work(ctx context.Context, p *pipeletapi.Pipelet, w *worker) er
 	interval := time.Duration(p.Spec.Interval * float64(time.Second))
 	open := func() (endpoint.Source, error) { return stores.NewSource(p.Spec.Src[i], secrets) }
 	groups, key := cfg.Shared, plan.Key(p, i)
-	if groups == nil { // a group of one
+	if groups == nil { // a group with one member
 		groups = share.New()
 	}
 	most := 100
@@ -87,7 +88,7 @@ func (cfg Config) work(ctx context.Context, p *pipeletapi.Pipelet, w *worker) er
 	}
 	defer source.Close()
 	batch := most
-	if interval > 0 && p.Spec.Flow != "" { // a flow may reduce a window
+	if interval > 0 && p.Spec.Flow != "" { // a flow may aggregate a window
 		batch = share.WindowRecords
 	}
 	m := exactlyonce.New(exactlyonce.Config{Max: batch, First: 50 * time.Millisecond, Longest: longest})
@@ -99,7 +100,7 @@ func (cfg Config) work(ctx context.Context, p *pipeletapi.Pipelet, w *worker) er
 	return nil
 }
 
-// wait waits until so many records may be written.
+// wait waits until a number of records may be written.
 func wait(ctx context.Context, limit *rate.Limiter, records int) error {
 	for ; records > 0; records -= limit.Burst() {
 		if err := limit.WaitN(ctx, min(records, limit.Burst())); err != nil {
@@ -109,7 +110,7 @@ func wait(ctx context.Context, limit *rate.Limiter, records int) error {
 	return nil
 }
 
-// drive does what a machine says, until ctx ends.
+// drive executes a machine's actions until ctx ends.
 func drive(ctx context.Context, m *exactlyonce.Machine, source *share.Member, sink endpoint.Sink, limit *rate.Limiter,
 	w *worker) {
 	var records []endpoint.Record

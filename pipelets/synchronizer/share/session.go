@@ -9,30 +9,31 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
-// idle is how long a read of the source waits for records before it looks whether all is well.
+// idle is the maximum time for which a read of the source waits for records before it returns to
+// check the source again.
 const idle = 5 * time.Second
 
-// session reads a source from a position on, until it fails, or all have left. Records have numbers
-// here, from 0 on.
+// session reads a source from a position, until it fails or all members have left. It numbers
+// records from 0 on.
 type session struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
-	changed chan struct{}                   // is closed when something below changes
-	after   map[exactlyonce.Position]uint64 // the number of the record after a position, for those that are kept
-	first   uint64                          // the number of records[0]
-	before  exactlyonce.Position            // of records[0]
+	changed chan struct{}                   // closed when a field below changes
+	after   map[exactlyonce.Position]uint64 // for each position of a kept record, the number of the next record
+	first   uint64                          // number of records[0]
+	before  exactlyonce.Position            // position before records[0]
 	records []endpoint.Record
-	last    exactlyonce.Position // how far the source was read
-	ends    []end                // of the batches in which they came
+	last    exactlyonce.Position // position up to which the source was read
+	ends    []end                // ends of the batches in records
 	bytes   int
-	taken   uint64 // after what the fastest worker has
+	taken   uint64 // number after the last record that the fastest worker has taken
 	running bool
-	err     error  // the error that stopped it
-	gap     string // what the source lacks after last, before the record that comes next
+	err     error  // the error that stopped the session
+	gap     string // what the source lacks after last, before the next record
 
-	interval time.Duration // of windows; 0: there are none
+	interval time.Duration // length of windows; 0: no windows
 }
 
 func newSession(from exactlyonce.Position, interval time.Duration) *session {
@@ -45,14 +46,15 @@ func newSession(from exactlyonce.Position, interval time.Duration) *session {
 
 func (s *session) stop() { s.cancel() }
 
-// barren says that it has stopped before it had read anything. Another worker's position may work.
+// barren reports whether the session stopped before it had read anything. Another worker's position
+// may work.
 func (s *session) barren() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err != nil && s.first+uint64(len(s.records)) == 0
 }
 
-// start begins reading, unless it is reading already.
+// start starts reading, unless the session is already reading.
 func (s *session) start(open func() (endpoint.Source, error), most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +71,7 @@ func (s *session) start(open func() (endpoint.Source, error), most int) {
 	}()
 }
 
-// change wakes whoever waits. The caller has the lock.
+// change wakes all waiting workers. The caller holds the lock.
 func (s *session) change() {
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -111,7 +113,7 @@ func (s *session) follow(open func() (endpoint.Source, error), most int) error {
 	}
 }
 
-// lacks notes what the source lacks before the record that comes next.
+// lacks records what the source lacks before the next record.
 func (s *session) lacks(gap string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +123,8 @@ func (s *session) lacks(gap string) {
 	}
 }
 
-// tells takes what the source lacks after a position, and says whether that is something that the
-// worker does not know. The caller has the lock.
+// tells sets gap to what the source lacks after a position, and reports whether the worker did not
+// know it. The caller holds the lock.
 func (s *session) tells(from exactlyonce.Position, gap *string) bool {
 	at, ok := s.after[from]
 	if !ok || at < s.first+uint64(len(s.records)) {
@@ -133,8 +135,8 @@ func (s *session) tells(from exactlyonce.Position, gap *string) bool {
 	return s.gap != "" && s.gap != was
 }
 
-// room waits until the fastest worker has taken half of the kept batches, so that the source's
-// reader does not run away from all.
+// room waits until the fastest worker has taken all but half a ring of the records, so that the
+// session does not read too far ahead of all workers.
 func (s *session) room() error {
 	for {
 		s.mu.Lock()
@@ -158,8 +160,8 @@ func (s *session) room() error {
 
 func size(r endpoint.Record) int { return len(r.Key) + len(r.Value) + len(r.At.Sub) }
 
-// add puts a batch into the ring, and releases the oldest ones. Slices of records that workers have
-// stay what they are: the ring is never written in place.
+// add puts a batch into the ring, and drops the oldest ones. It never overwrites records in place,
+// so slices that workers hold stay valid.
 func (s *session) add(records []endpoint.Record, e end) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +170,7 @@ func (s *session) add(records []endpoint.Record, e end) {
 		s.after[r.At] = s.first + uint64(len(s.records))
 		s.bytes += size(r)
 	}
-	s.gap = "" // the first of the records tells about it
+	s.gap = "" // the first of the records carries it
 	e.number = s.first + uint64(len(s.records))
 	s.last = e.position
 	s.after[s.last] = e.number
@@ -189,9 +191,9 @@ func (s *session) add(records []endpoint.Record, e end) {
 	s.change()
 }
 
-// read gives what is after a position, and says whether the session has that. A worker that is
-// behind gets several batches as one. gap is what the source lacks there, as the worker knows it.
-// Where the source lacks something else, read sets gap and gives nothing.
+// read returns the records after a position. here reports whether the session has that position. A
+// worker that lags gets several batches as one. gap is what the worker knows to be missing there.
+// If the source lacks something else, read sets gap and returns no records.
 func (s *session) read(ctx context.Context, from exactlyonce.Position, n int, gap *string) (_ []endpoint.Record,
 	to exactlyonce.Position, here bool, err error) {
 	for {
@@ -202,7 +204,7 @@ func (s *session) read(ctx context.Context, from exactlyonce.Position, n int, ga
 		switch {
 		case ok && at < end:
 			to := min(end, at+uint64(n))
-			for _, e := range s.ends { // whole batches, so that others have the same ones
+			for _, e := range s.ends { // up to the end of a batch, so that all workers get the same batches
 				if e.number > at && e.number <= at+uint64(n) {
 					to = e.number
 				}

@@ -1,16 +1,16 @@
 // Package share makes workers with the same source read it once.
 //
-// Workers whose pipelets name the same source at the same interval are a group ([Groups.Join]). It
-// reads the source in one session, and keeps the last batches in a ring. A worker has a position of
-// its own, which its destination has; if that is in the ring, the next batch is taken from there.
-// If it is not, because the worker has just begun, or was too slow for the ring, it reads for
-// itself, until it is at a record in the ring. So the guarantees depend on this package only in
-// that it returns the records after a position, in order: positions are compared for equality,
-// never guessed.
+// Workers whose pipelets name the same source at the same interval form a group ([Groups.Join]).
+// The group reads the source in one session, and keeps the last batches in a ring. Each worker has
+// its own position, which its destination stores. If that is in the ring, the worker gets the next
+// batch from the ring. Otherwise, because the worker has just started or was too slow for the ring,
+// it reads the source itself until it reaches a record in the ring. So for its guarantees a worker
+// relies only on one property of this package: it returns the records after a position, in order.
+// Positions are compared for equality, never guessed.
 //
-// The flows of a namespace share batches, too: a batch is loaded into a DuckDB for several of them,
-// and equal flows over equal batches are run once. Each DuckDB has a process of its own (package
-// flowproc), and no two namespaces share one.
+// The flows of a namespace share batches, too: a batch is loaded into one DuckDB for several of
+// them, and equal flows over equal batches run once. Each DuckDB has its own process (package
+// flowproc), and two namespaces never share one.
 package share
 
 import (
@@ -27,22 +27,23 @@ import (
 )
 
 const (
-	// ringBytes bounds the keys and values that a group keeps, and ringRecords their number.
+	// ringBytes is the maximum total size of the keys and values that a group keeps, and
+	// ringRecords the maximum number of records.
 	ringBytes   = 16 << 20
 	ringRecords = 32 << 10
-	// slow is the most processor time that a flow may take for a batch in the group's DuckDB.
+	// slow is the maximum processor time of a flow for a batch in the group's DuckDB.
 	slow = 100 * time.Millisecond
-	// A worker gives a DuckDB of its own back after calm batches that took less than half of slow.
-	// Each time that the flow was slow again there are to be twice as many, up to maxCalm.
+	// A worker gives up its own DuckDB after calm consecutive batches that took less than half of
+	// slow. Each time the flow is slow again that number doubles, up to maxCalm.
 	calm, maxCalm = 32, 4096
-	// A group has one DuckDB for so many flows of a namespace, but no more of them than there are
-	// processors.
+	// A group has one DuckDB for every manyFlows flows of a namespace, but at most maxEngines, and
+	// at most one for each processor.
 	manyFlows, maxEngines = 8, 4
-	// keptResults bounds what is kept of a flow that several workers have.
+	// keptResults is the maximum number of kept results of a flow that several workers have.
 	keptResults = 16
 )
 
-// Groups are those of a process.
+// Groups are the groups of a process.
 type Groups struct {
 	mu  sync.Mutex
 	all map[string]*group
@@ -51,7 +52,7 @@ type Groups struct {
 // New makes groups.
 func New() *Groups { return &Groups{all: map[string]*group{}} }
 
-// group is the workers with one source.
+// group is the set of workers with one source.
 type group struct {
 	groups   *Groups
 	key      string
@@ -59,26 +60,26 @@ type group struct {
 	open     func() (endpoint.Source, error)
 	members  int // guarded by groups.mu
 
-	compiling sync.Mutex // is held while a flow is compiled
+	compiling sync.Mutex // held while a flow is compiled
 
 	mu      sync.Mutex
-	most    int // records of a batch, of the worker that takes the most
+	most    int // maximum number of records of a batch among all workers
 	session *session
 	engines map[string][]*flowproc.Engine // by namespace; guarded by compiling, too
 	flows   map[flowKey]*shared
 }
 
-// flowKey names a flow. Equal ones of two namespaces are two: they share no process.
+// flowKey identifies a flow. Equal flows of two namespaces differ, because they share no process.
 type flowKey struct{ namespace, query string }
 
-// shared is a flow with the workers that have it.
+// shared is a flow that several workers may have.
 type shared struct {
 	flow     *flowproc.Flow
 	members  int
-	alone    bool // it is slow: each worker runs it for itself,
-	patience int  // until it was quick for so many batches
+	alone    bool // the flow is slow: each worker runs it in its own DuckDB,
+	patience int  // until it was quick for this number of batches
 	results  map[string]*result
-	order    []string // of the results, the oldest first
+	order    []string // the batches of the results, the oldest first
 }
 
 // result is the result of a flow for a batch.
@@ -88,28 +89,28 @@ type result struct {
 	err  error
 }
 
-// Member is one worker's part of a group. It is a store.Source, for one goroutine.
+// Member is a worker's membership in a group. It implements endpoint.Source, for one goroutine.
 type Member struct {
 	group     *group
 	namespace string
 	query     string
-	// shares says that the flow is one of the group's.
+	// shares means that the worker uses the group's flow.
 	shares bool
-	own    endpoint.Source // open while the worker reads for itself
-	alone  *flowproc.Flow  // while the flow is slow, or if it has a state
-	quick  int             // how many batches it was quick for, one after the other, while it was slow
-	batch  string          // the name of the batch that was read last
-	part   bool            // it is not all of its window
-	gap    string          // what the source lacks after it, before the record that comes next
+	own    endpoint.Source // open while the worker reads the source itself
+	alone  *flowproc.Flow  // set while the flow is slow, or if it has a state
+	quick  int             // number of consecutive quick batches while it runs alone
+	batch  string          // the name of the last read batch
+	part   bool            // the last batch is not a complete window
+	gap    string          // what the source lacks before the next record
 
 	windows windows
-	// Own counts the records that the worker has read for itself.
+	// Own counts the records that the worker has read itself.
 	Own uint64
 }
 
-// Join makes a worker of a namespace a member of the group with a key, whose source is opened by
-// open. query is its flow, or empty, and state the one that computes its table, or empty; most is
-// how many records it takes at a time.
+// Join makes a worker of a namespace a member of the group with a key. open opens the group's
+// source. query is the worker's flow, or empty, and state the SELECT of its table state, or empty.
+// most is the maximum number of records that it takes at a time.
 func (g *Groups) Join(ctx context.Context, key, namespace string, interval time.Duration, query, state string,
 	most int, open func() (endpoint.Source, error)) (_ *Member, err error) {
 	g.mu.Lock()
@@ -128,7 +129,7 @@ func (g *Groups) Join(ctx context.Context, key, namespace string, interval time.
 	if query == "" {
 		return m, nil
 	}
-	if state != "" { // other workers' results do not fit, because this one's depends on its kept table
+	if state != "" { // results depend on the worker's own table, so they cannot be shared
 		if m.alone, err = flowproc.CompileStateful(ctx, query, state); err != nil {
 			m.alone = nil
 			m.Close()
@@ -145,7 +146,7 @@ func (g *Groups) Join(ctx context.Context, key, namespace string, interval time.
 	return m, nil
 }
 
-// compile adds a worker to those that have a flow.
+// compile adds a worker to the users of a flow, and compiles the flow for the first one.
 func (g *group) compile(ctx context.Context, key flowKey) (err error) {
 	g.compiling.Lock()
 	defer g.compiling.Unlock()
@@ -223,7 +224,7 @@ func (m *Member) Close() error {
 	return errors.Join(errs...)
 }
 
-// Read is store.Source's.
+// Read implements endpoint.Source.
 func (m *Member) Read(ctx context.Context, from exactlyonce.Position, n int) (records []endpoint.Record,
 	to exactlyonce.Position,
 	err error) {
@@ -251,16 +252,16 @@ func (m *Member) Read(ctx context.Context, from exactlyonce.Position, n int) (re
 	return records, to, err
 }
 
-// Gap is store.Gapped's.
+// Gap implements endpoint.Gapped.
 func (m *Member) Gap() string { return m.gap }
 
-// Part says that the last read was not all of its interval's.
+// Part reports that the last read did not return a complete window.
 func (m *Member) Part() bool { return m.part }
 
 func position(p exactlyonce.Position) string { return fmt.Sprintf("%q %d %q", p.Epoch, p.Seq, p.Sub) }
 
-// at returns the session. If there is none, or one that never read anything, one begins at a
-// position; one that failed continues where it was.
+// at returns the session. If there is none, or one that never read anything, it starts a session at
+// a position. A session that failed continues at its own position.
 func (g *group) at(from exactlyonce.Position) *session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -271,15 +272,15 @@ func (g *group) at(from exactlyonce.Position) *session {
 	return g.session
 }
 
-// chunk is how many records are read from the source at once.
+// chunk is the maximum number of records of a read of the source.
 func (g *group) chunk() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.most
 }
 
-// Run computes rows of the last read records, and the next table from the flow's table. Other
-// workers share the rows, so they must not be changed.
+// Run computes rows from the last read records, and the next table from the table was. Other
+// workers share the rows, so callers must not change them.
 func (m *Member) Run(ctx context.Context, records []endpoint.Record, was exactlyonce.Table) (rows []endpoint.Row,
 	next exactlyonce.Table,
 	err error) {
@@ -323,8 +324,8 @@ func (m *Member) shared(ctx context.Context, records []endpoint.Record) (rows []
 	}
 }
 
-// runAlone runs a flow that is slow in a DuckDB of the worker's own, and has it merged again when
-// it has been quick for long enough.
+// runAlone runs a slow flow in the worker's own DuckDB. When the flow has been quick for long
+// enough, its workers share it again.
 func (m *Member) runAlone(ctx context.Context, f *shared, records []endpoint.Record) (rows []endpoint.Row, err error) {
 	if m.alone == nil {
 		if m.alone, err = flowproc.Compile(ctx, m.query); err != nil {
@@ -343,7 +344,7 @@ func (m *Member) runAlone(ctx context.Context, f *shared, records []endpoint.Rec
 	return rows, err
 }
 
-// keep keeps a result for the others that have the flow.
+// keep keeps a result for the other workers with the flow.
 func (f *shared) keep(batch string, r *result) {
 	if f.members == 1 {
 		return
@@ -355,11 +356,11 @@ func (f *shared) keep(batch string, r *result) {
 	}
 }
 
-// run runs a flow over a batch. What fails is not kept.
+// run runs a flow over a batch. It does not keep a failed result.
 func (g *group) run(ctx context.Context, f *shared, batch string, records []endpoint.Record, r *result) {
 	defer close(r.done)
 	var took time.Duration
-	r.rows, took, r.err = f.flow.RunBatch(context.WithoutCancel(ctx), batch, records) // others may wait for it
+	r.rows, took, r.err = f.flow.RunBatch(context.WithoutCancel(ctx), batch, records) // other workers may wait for it
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if took > slow && !f.alone {

@@ -17,14 +17,14 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
-// log is a source with numbered records, which grows.
+// log is a growing source of numbered records.
 type log struct {
 	mu      sync.Mutex
 	n       uint64
 	changed chan struct{}
 	value   string
 	broken  atomic.Bool
-	reads   atomic.Uint64 // records that were given, to all
+	reads   atomic.Uint64 // number of records returned to all readers
 	opened  atomic.Uint64
 }
 
@@ -79,7 +79,7 @@ func (c *cursor) Read(ctx context.Context, from exactlyonce.Position, most int) 
 	}
 }
 
-// gapped is a log that finds, when it is first read at its end, that something is missing there.
+// gapped is a log that reports a gap when it is first read at its end.
 type gapped struct {
 	cursor
 	gap string
@@ -96,8 +96,8 @@ func (g *gapped) Read(ctx context.Context, from exactlyonce.Position, most int) 
 	return g.cursor.Read(ctx, from, most)
 }
 
-// TestGap: a worker is told, once, what a source lacks before a record comes. It reads with others,
-// by windows, or for itself.
+// TestGap: a worker is told once what a source lacks before a record comes, whether it shares a
+// session, reads windows, or reads the source itself.
 func TestGap(t *testing.T) { synctest.Test(t, gapIsTold) }
 
 func gapIsTold(t *testing.T) {
@@ -105,7 +105,7 @@ func gapIsTold(t *testing.T) {
 		l, groups := newLog(), New()
 		l.grow(5)
 		open := func() (endpoint.Source, error) { return &gapped{cursor: cursor{l}}, nil }
-		for _, from := range []uint64{5, 4} { // the second worker has not the group's position, where it begins
+		for _, from := range []uint64{5, 4} { // the second worker's position is not in the group's session
 			m, err := groups.Join(t.Context(), "k", "n", interval, "", "", 100, open)
 			if err != nil {
 				t.Fatal(err)
@@ -132,7 +132,7 @@ func gapIsTold(t *testing.T) {
 	}
 }
 
-// readOn reads what comes behind a position, or nothing if that takes longer than 50 ms.
+// readOn reads the records after a position, or none if that takes longer than 50 ms.
 func readOn(ctx context.Context, m *Member, from exactlyonce.Position, most int) ([]endpoint.Record,
 	exactlyonce.Position, error) {
 	c, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
@@ -149,7 +149,7 @@ func readOn(ctx context.Context, m *Member, from exactlyonce.Position, most int)
 	return records, to, nil
 }
 
-// follow reads as a worker does, and says each record's number.
+// follow reads as a worker does, and calls each with each record's number.
 func follow(ctx context.Context, m *Member, from exactlyonce.Position, most int,
 	each func(n uint64)) (exactlyonce.Position, error) {
 	records, to, err := readOn(ctx, m, from, most)
@@ -170,8 +170,8 @@ func follow(ctx context.Context, m *Member, from exactlyonce.Position, most int,
 	return to, nil
 }
 
-// Workers that are fast, slow, that end and come back where they were, while the source fails now
-// and then: each gets each record once, in order.
+// TestEachOnce: workers are fast or slow, end and come back at their position, and the source fails
+// now and then. Each worker gets each record once, in order.
 func TestEachOnce(t *testing.T) {
 	const records, workers = 30000, 12
 	l := newLog()
@@ -250,8 +250,8 @@ func TestEachOnce(t *testing.T) {
 	t.Logf("%d records to %d workers: %.2f times were read", records, workers, float64(l.reads.Load())/records)
 }
 
-// Workers that begin together read the source once, a batch is loaded once for their flows, and
-// equal flows are run once.
+// TestOnce: workers that start together read the source once, a batch is loaded once for their
+// flows, and equal flows run once.
 func TestOnce(t *testing.T) {
 	const workers, batches = 20, 50
 	l := newLog()
@@ -299,8 +299,8 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// A worker that is too slow for the ring reads for itself, and comes back to the others. The ring
-// is bounded, and so is how far the source is read ahead of all.
+// TestSlow: a worker that is too slow for the ring reads the source itself, and returns to the
+// group. The ring is bounded, and so is reading ahead of all workers.
 func TestSlow(t *testing.T) { synctest.Test(t, slowWorker) }
 
 func slowWorker(t *testing.T) {
@@ -330,7 +330,7 @@ func slowWorker(t *testing.T) {
 	step(lame, &b)
 	const records = 4 * ringBytes / (10 << 10)
 	l.grow(records)
-	// Nobody reads: the source is not read to its end.
+	// While no worker reads, the source is not read to its end.
 	synctest.Wait()
 	if n := l.reads.Load(); n > 100+records/4 {
 		t.Errorf("%d of %d records were read ahead of all", n, records)
@@ -361,7 +361,7 @@ func slowWorker(t *testing.T) {
 	}
 }
 
-// A flow that is slow holds up the others once.
+// TestSlowFlow: a slow flow delays the others once.
 func TestSlowFlow(t *testing.T) {
 	l := newLog()
 	groups := New()
@@ -404,7 +404,7 @@ func TestSlowFlow(t *testing.T) {
 	}
 }
 
-// A position that the source refuses holds up nobody but who has it.
+// TestRefused: a position that the source refuses delays only its worker.
 func TestRefused(t *testing.T) {
 	l := newLog()
 	groups := New()
@@ -442,8 +442,8 @@ func (p *picky) Read(ctx context.Context, from exactlyonce.Position, most int) (
 	return p.cursor.Read(ctx, from, most)
 }
 
-// TestMergedAgain: a flow that takes long for some batches gets a DuckDB of its own, which its
-// workers give back when it has been quick for a while. It gets it later each time.
+// TestMergedAgain: a flow that is slow for some batches gets its own DuckDB, which its workers give
+// up when it has been quick for a while. That while gets longer each time.
 func TestMergedAgain(t *testing.T) {
 	l := newLog()
 	groups := New()
@@ -494,7 +494,7 @@ func TestMergedAgain(t *testing.T) {
 }
 
 // TestNamespaces: equal flows of two namespaces run in two processes, over a source that is read
-// once. A record that ends one of them is an error of its namespace's flow only.
+// once. A record that crashes one of them is an error only of its namespace's flow.
 func TestNamespaces(t *testing.T) {
 	l := newLog()
 	l.value = strings.Repeat("[", 400<<10) + strings.Repeat("]", 400<<10)
@@ -508,7 +508,7 @@ func TestNamespaces(t *testing.T) {
 		return m
 	}
 	const quick = "SELECT key, length(value) AS value FROM src"
-	const deep = "SELECT key, json_structure(value[2:]) AS value FROM src" // without the number
+	const deep = "SELECT key, json_structure(value[2:]) AS value FROM src" // the value without its number
 	bad, good, same := join("a", deep), join("b", quick), join("a", quick)
 	g := bad.group
 	if len(g.flows) != 3 || len(g.engines) != 2 || g.engines["a"][0] == g.engines["b"][0] {

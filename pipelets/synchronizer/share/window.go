@@ -10,27 +10,27 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
-// With an interval, the records between two ticks are a window, and one batch. Ticks are at the
-// multiples of the interval since 1970, so all workers have the same ones, and a restarted one does
-// not delay its window.
+// With an interval, the records between two ticks are a window, and one batch. Ticks are at
+// multiples of the interval since 1970, so they are the same for all workers, and a restart does
+// not delay a window.
 const (
-	// WindowRecords and windowBytes, of keys and values, bound a window. The rest follows at once
-	// as another part of it.
+	// WindowRecords and windowBytes, of keys and values, are the maximum size of a window. The rest
+	// follows at once as another part of it.
 	WindowRecords = 10000
 	windowBytes   = 4 << 20
 )
 
-// end is that of a batch in the ring.
+// end is the end of a batch in the ring.
 type end struct {
-	number   uint64 // of the record after it
+	number   uint64 // number of the next record
 	position exactlyonce.Position
-	// tick is the one with which it has ended. full: it has not ended with one, but is as large as
-	// a batch may be. It is taken at once.
+	// tick is the tick that ended the batch. full means that no tick ended it, but it has the
+	// maximum size. Workers take it at once.
 	tick int64
 	full bool
 }
 
-// window gathers what a session reads until the next tick.
+// window collects the records that a session reads until the next tick.
 type window struct {
 	s     *session
 	mu    sync.Mutex
@@ -43,7 +43,7 @@ type window struct {
 
 func newWindow(s *session) *window { return &window{s: s} }
 
-// take adds records that were read, up to a position.
+// take adds the read records, up to a position.
 func (w *window) take(records []endpoint.Record, to exactlyonce.Position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,14 +68,14 @@ func (w *window) take(records []endpoint.Record, to exactlyonce.Position) {
 	}
 }
 
-// flush puts the window into the ring. The caller has the lock.
+// flush puts the window into the ring. The caller holds the lock.
 func (w *window) flush(e end) {
 	e.position = w.to
 	w.s.add(w.all, e)
 	w.all, w.bytes = nil, 0
 }
 
-// close releases what was gathered: whoever reads on begins where the ring ends.
+// close drops the collected records: the next reader begins where the ring ends.
 func (w *window) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,16 +84,16 @@ func (w *window) close() {
 	}
 }
 
-// nextTick is the next tick's number, and how long it is until then.
+// nextTick is the number of the next tick, and the time until then.
 func nextTick(now time.Time, interval time.Duration) (int64, time.Duration) {
 	n := now.UnixNano()/int64(interval) + 1
 	return n, time.Duration(n*int64(interval) - now.UnixNano())
 }
 
-// next gives the batch after a position, and says whether the session has that. Of batches that end
-// with a tick up to last it gives no more than what comes after it: the rest of a window of which
-// the worker had its part comes with the next one, so that there is one with each tick. gap is as
-// in read.
+// next returns the batch after a position. here reports whether the session has that position. next
+// ignores batches that end with a tick up to last, of which the worker has already had a part:
+// their remaining records come together with the next batch, so that there is one batch for each
+// tick. gap is as in read.
 func (s *session) next(ctx context.Context, from exactlyonce.Position, last int64, gap *string) (_ []endpoint.Record,
 	e end,
 	here bool, err error) {
@@ -131,19 +131,19 @@ func (s *session) next(ctx context.Context, from exactlyonce.Position, last int6
 	}
 }
 
-// windows are a member's.
+// windows is the state of a member that reads windows.
 type windows struct {
-	tick int64    // with which the last one ended that was written
-	cut  bool     // ... or it has not ended yet: what follows is a part of it
-	own  *session // reads for this worker, while the group has not what it needs
-	// What is kept of the one that was read last: it may be written in parts, and tried again.
+	tick int64    // tick of the last written window
+	cut  bool     // ... and the window has not ended: the next records are a part of it
+	own  *session // reads for this worker, while the group lacks its position
+	// The last read window is kept, because it may be written in parts and retried.
 	from    exactlyonce.Position
 	records []endpoint.Record
 	end     end
 }
 
-// behind has what is left of the window that was read last after a position, and says whether the
-// position is in it.
+// behind returns the remaining records of the last read window after a position, and whether the
+// position is in that window.
 func (w *windows) behind(from exactlyonce.Position) ([]endpoint.Record, bool) {
 	if len(w.records) == 0 {
 		return nil, false
@@ -159,20 +159,20 @@ func (w *windows) behind(from exactlyonce.Position) ([]endpoint.Record, bool) {
 	return nil, false
 }
 
-// readWindow is Read where there is an interval: it gives a whole window, if that has no more
-// records than n.
+// readWindow is Read with an interval: it returns a complete window, if the window has at most n
+// records.
 func (m *Member) readWindow(ctx context.Context, from exactlyonce.Position, n int) (out []endpoint.Record,
 	to exactlyonce.Position,
 	err error) {
 	w := &m.windows
 	left, in := w.behind(from)
 	switch {
-	case in && len(left) == 0: // it was written
+	case in && len(left) == 0: // the window was written
 		if w.cut = w.end.full; !w.cut {
 			w.tick = w.end.tick
 		}
 		w.records = nil
-	case !in && len(w.records) > 0: // the worker is somewhere else now
+	case !in && len(w.records) > 0: // the worker is at another position now
 		w.records, w.cut = nil, false
 	}
 	if len(left) == 0 {
@@ -185,8 +185,8 @@ func (m *Member) readWindow(ctx context.Context, from exactlyonce.Position, n in
 	return out, out[len(out)-1].At, nil
 }
 
-// nextWindow reads the window after a position, from the group's or, if the group does not have
-// that position, only for this worker.
+// nextWindow reads the window after a position from the group or, if the group does not have that
+// position, with a session only for this worker.
 func (m *Member) nextWindow(ctx context.Context, from exactlyonce.Position) ([]endpoint.Record, error) {
 	w := &m.windows
 	records, e, here, err := m.group.at(from).next(ctx, from, w.tick, &m.gap)
@@ -208,7 +208,7 @@ func (m *Member) nextWindow(ctx context.Context, from exactlyonce.Position) ([]e
 	return records, nil
 }
 
-// rejoin ends the session for this worker alone, if there is one.
+// rejoin ends this worker's own session, if there is one.
 func (m *Member) rejoin() {
 	if w := &m.windows; w.own != nil {
 		w.own.stop()
@@ -216,7 +216,7 @@ func (m *Member) rejoin() {
 	}
 }
 
-// has says whether a position is in the session.
+// has reports whether the session has a position.
 func (s *session) has(from exactlyonce.Position) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,9 +12,9 @@ import (
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 )
 
-// joinWindows makes a worker that reads windows and has a flow, because windows have parts only for
-// workers with a flow. The flow is not compiled: it would run in a process of its own, which knows
-// nothing of a test's clock, and these tests run none.
+// joinWindows makes a worker that reads windows and has a flow, because only workers with a flow
+// get windows in parts. The flow is not compiled: it would run in a separate process, which ignores
+// a test's fake clock, and these tests do not run it.
 func joinWindows(ctx context.Context, groups *Groups, interval time.Duration, l *log) (*Member, error) {
 	m, err := groups.Join(ctx, "k", "n", interval, "", "", 100, l.open)
 	if err == nil {
@@ -23,7 +23,7 @@ func joinWindows(ctx context.Context, groups *Groups, interval time.Duration, l 
 	return m, err
 }
 
-// windowed reads the next window, or a part of it, and says how many records it has.
+// windowed reads the next window or a part of it, and returns its number of records.
 func windowed(t *testing.T, m *Member, at *exactlyonce.Position, most int) (n int, part bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -41,7 +41,8 @@ func windowed(t *testing.T, m *Member, at *exactlyonce.Position, most int) (n in
 	return len(records), m.Part()
 }
 
-// What comes between two ticks is one batch, however it comes; at ticks that all workers have.
+// TestWindows: the records between two ticks are one batch, however they arrive, and all workers
+// have the same ticks.
 func TestWindows(t *testing.T) { synctest.Test(t, windowsOfAll) }
 
 func windowsOfAll(t *testing.T) {
@@ -84,7 +85,8 @@ func windowsOfAll(t *testing.T) {
 	}
 }
 
-// A window that is too large comes in parts, at once, and so does one of which a worker takes less.
+// TestWindowParts: a window that is too large comes in parts, at once, and so does one of which the
+// worker takes fewer records at a time.
 func TestWindowParts(t *testing.T) { synctest.Test(t, windowParts) }
 
 func windowParts(t *testing.T) {
@@ -110,7 +112,7 @@ func windowParts(t *testing.T) {
 	if n, part := windowed(t, m, &at, WindowRecords); n != 300 || part {
 		t.Errorf("%d records, part %v", n, part)
 	}
-	at = begin // the destination does not take so many rows
+	at = begin // the destination refuses so many rows
 	for _, want := range []int{128, 128, 44} {
 		if n, part := windowed(t, m, &at, 128); n != want || !part {
 			t.Errorf("%d records, part %v, want %d", n, part, want)
@@ -122,8 +124,8 @@ func windowParts(t *testing.T) {
 	}
 }
 
-// Workers that are slow, end and come back, and a source that fails: each gets each record once, in
-// order, and no more windows than there are ticks.
+// TestWindowsEachOnce: workers are slow, end and come back, and the source fails. Each worker gets
+// each record once, in order, and at most one window for each tick.
 func TestWindowsEachOnce(t *testing.T) { synctest.Test(t, windowsEachOnce) }
 
 func windowsEachOnce(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/streamrecords"
 )
 
-// secretName is what Kubernetes takes as a name of an object.
+// secretName matches valid names of Kubernetes objects.
 var secretName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
 
 // Check reports errors in a store as a source, or as a destination.
@@ -52,8 +52,8 @@ func Check(s pipeletapi.Store, destination bool) error {
 	return nil
 }
 
-// Name is the name of a source at a destination, or of the destination's part that is written. It
-// does not contain addresses, which may change.
+// Name is the name of a source at a destination, or of the written part of a destination. It does
+// not contain addresses, which may change.
 func Name(s pipeletapi.Store) string {
 	if s.PostgreSQL != nil {
 		return "postgresql:" + s.PostgreSQL.Database + "/" + s.PostgreSQL.Table
@@ -67,11 +67,11 @@ func Name(s pipeletapi.Store) string {
 	if s.Stream != nil {
 		return "stream:" + s.Stream.Namespace + "/" + s.Stream.Name
 	}
-	return s.Etcd.Prefix // without its kind: destinations of the first version have it so
+	return s.Etcd.Prefix // without its kind, for compatibility with destinations of the first version
 }
 
-// Overlap says whether a source contains what is written to a destination, as far as their
-// addresses tell.
+// Overlap reports whether a source contains the written part of a destination, as far as their
+// addresses show.
 func Overlap(src, dst pipeletapi.Store) bool {
 	if a, b := src.PostgreSQL, dst.PostgreSQL; a != nil && b != nil {
 		return a.Address == b.Address && a.Database == b.Database && a.Table == b.Table
@@ -105,7 +105,7 @@ func NewSource(s pipeletapi.Store, secrets endpoint.Secrets) (endpoint.Source, e
 	return etcdkeys.NewSource(*s.Etcd, secrets)
 }
 
-// NewSink makes a destination. name is the pipelet's and its source's; hub may be nil.
+// NewSink makes a destination. name identifies the pipelet and its source; hub may be nil.
 func NewSink(s pipeletapi.Store, secrets endpoint.Secrets, hub *etcdkeys.Hub, name string,
 	eoio bool) (endpoint.Sink, error) {
 	if s.PostgreSQL != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server"
 )
 
-// Connection is the doors of another host's server, as addresses of this machine.
+// Connection provides another host's server at addresses of this machine.
 type Connection struct {
-	// PageURL opens the controller's page, once, and GatewayURL is where etcd's API is served; "":
-	// nowhere.
+	// PageURL opens the controller's page, once. GatewayURL is the URL of etcd's API. "": not
+	// available.
 	PageURL, GatewayURL string
 
 	folder  *folder
@@ -28,8 +28,8 @@ type Connection struct {
 	forward sync.WaitGroup
 }
 
-// Connect makes the doors of a server available on this machine: at the addresses that its own
-// would have. Of cfg it uses Socket, Page, Gateway and Log.
+// Connect makes the doors of a server available on this machine, at the addresses of a local
+// server. It uses Socket, Page, Gateway and Log of cfg.
 func Connect(ctx context.Context, client *tunnel.Client, cfg Config) (_ *Connection, err error) {
 	probe, doors, err := client.Dial(ctx, tunnel.Node)
 	if err != nil {
@@ -37,7 +37,7 @@ func Connect(ctx context.Context, client *tunnel.Client, cfg Config) (_ *Connect
 	}
 	probe.Close()
 	running, stop := context.WithCancel(context.Background())
-	c := &Connection{stop: stop, failed: make(chan error, 4)} // one for each door
+	c := &Connection{stop: stop, failed: make(chan error, 4)} // room for one error of each door
 	defer func() {
 		if err != nil {
 			c.Close()
@@ -84,7 +84,7 @@ func (c *Connection) goes(ctx context.Context, client *tunnel.Client, l net.List
 	})
 }
 
-// pageLink is the server's link to its page, with the address that the page has here.
+// pageLink is the server's link to its page, with the page's address on this machine.
 func pageLink(ctx context.Context, socket, address string) (string, error) {
 	a := admin.NewClient("unix://" + place.AdminSocket(socket))
 	defer a.Close()

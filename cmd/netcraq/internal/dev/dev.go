@@ -1,5 +1,5 @@
-// Package dev is the server of `netcraq dev`: everything that a cluster has, in one process,
-// without root. The parts are those that ship; only the switches' cables are different.
+// Package dev is the server of `netcraq dev`: all parts of a cluster, in one process, without root.
+// The parts are the real ones, except for the cables between the switches.
 //
 //	programs ─ node API ── UDP on 127.78.67.0/24 ──▶ devnet: s1 ─ s2 ─ s3 ◀── P4Runtime ── controller
 //	              │ durable keys                                              admin API, page ─┘
@@ -36,25 +36,24 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/sidecar"
 )
 
-// MaxSwitches is the most switches that a chain can have here.
+// MaxSwitches is the maximum length of a chain.
 const MaxSwitches = 8
 
-// grace is how long programs have to finish when the server ends.
+// grace is the time that programs have to finish when the server ends.
 const grace = "2s"
 
-// Config says what to start.
+// Config configures a server.
 type Config struct {
-	Switches int    // of the chain
-	Socket   string // of the node API: an absolute path
-	Group    string // of Unix users who may use the node API, name or number; "": only this user may
-	Page     string // HOST:PORT of the controller's page; "": none
-	Gateway  string // HOST:PORT of the etcd gateway; "": none
-	// Data is the folder of the etcd that keeps durable keys; "": they are lost when the server
-	// ends.
+	Switches int    // length of the chain
+	Socket   string // absolute path of the node API's socket
+	Group    string // Unix group, name or number, whose members may use the node API; "": only this user
+	Page     string // HOST:PORT for the controller's page; "": none
+	Gateway  string // HOST:PORT for the etcd gateway; "": none
+	// Data is the folder of the etcd for durable keys; "": they are lost when the server ends.
 	Data string
 	Log  *slog.Logger
-	// Listen is the HOST:PORT at which programs of other hosts are let in; "": they are not.
-	// Certificate is what the server proves itself with to them, and Token what they need.
+	// Listen is the HOST:PORT for programs on other hosts; "": none. Certificate authenticates the
+	// server to them, and they must present Token.
 	Listen      string
 	Certificate tls.Certificate
 	Token       string
@@ -62,12 +61,12 @@ type Config struct {
 
 // Server is a running server.
 type Server struct {
-	// PageURL opens the controller's page, once; "": there is none.
+	// PageURL opens the controller's page, once; "": there is no page.
 	PageURL string
-	// GatewayURL is where etcd's API is served; "": nowhere.
+	// GatewayURL is the URL of etcd's API; "": there is none.
 	GatewayURL string
-	// ListenAddress is where other hosts are let in, and Fingerprint that of the certificate there;
-	// "": they are not let in.
+	// ListenAddress is the address for other hosts, and Fingerprint its certificate's; "": there is
+	// none.
 	ListenAddress, Fingerprint string
 
 	cfg     Config
@@ -78,15 +77,15 @@ type Server struct {
 	ended   <-chan struct{}
 	parts   sync.WaitGroup
 	err     func() error
-	node    chan struct{}    // closed when the node API has ended; nil: it has not begun
-	closers []func()         // of the gateway; the last first
-	etcd    *embedded.Server // nil: there is none
+	node    chan struct{}    // closed when the node API has ended; nil: not started
+	closers []func()         // of the gateway, called in reverse order
+	etcd    *embedded.Server // nil: there is no etcd
 }
 
 // Start starts a server, and returns when a key can be written. The server ends with Close, or when
-// a part of it fails: see Ended.
+// a part fails: see Ended.
 func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
-	// The switches compile the program at the start. What that leaves to collect can wait.
+	// The switches compile the program at the start. Collecting that garbage can wait.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	s := &Server{cfg: cfg}
 	running, stop := context.WithCancelCause(context.Background())
@@ -108,7 +107,7 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := s.control(running); err != nil {
 		return nil, err
 	}
-	if err := s.startGateway(ctx); err != nil { // while the switches compile the program
+	if err := s.startGateway(ctx); err != nil { // concurrently with the switches' compilation
 		return nil, err
 	}
 	if err := s.waitFor(ctx, s.admin.Ready); err != nil {
@@ -130,7 +129,7 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	return s, nil
 }
 
-// goes runs a part of the server. Its end before the server's ends the server.
+// goes runs a part of the server. If the part ends before the server, the server ends.
 func (s *Server) goes(name string, part func() error) {
 	s.parts.Go(func() { s.stop(fmt.Errorf("%s has ended: %w", name, part())) })
 }
@@ -176,7 +175,7 @@ func (s *Server) control(ctx context.Context) error {
 	return nil
 }
 
-// waitFor tries something until it succeeds, the server has ended, or ctx ends.
+// waitFor repeats try until it succeeds, the server has ended, or ctx ends.
 func (s *Server) waitFor(ctx context.Context, try func(context.Context) error) error {
 	for {
 		err := try(ctx)
@@ -227,30 +226,30 @@ func (s *Server) serve(ctx, running context.Context) error {
 		return err
 	}
 	defer c.Close(context.Background())
-	_, err = c.Get(ctx, "ready") // waits until it knows the chain
+	_, err = c.Get(ctx, "ready") // waits until the node API knows the chain
 	return err
 }
 
 // ownNamespace is the namespace of this package's own keys.
 const ownNamespace = "netcraq-dev"
 
-// Client is a client of the node API, in a namespace that is not that of other programs.
+// Client is a client of the node API, in a namespace that other programs do not use.
 func (s *Server) Client(ctx context.Context) (*node.Client, error) {
 	return node.Connect(ctx, node.Config{Socket: s.cfg.Socket, Namespace: ownNamespace, Agent: "netcraq dev"})
 }
 
-// Ended is closed when the server has ended, or ends because a part of it has failed.
+// Ended is closed when the server has ended, or is ending because a part has failed.
 func (s *Server) Ended() <-chan struct{} { return s.ended }
 
-// errClosed is why a server ends that nothing is wrong with.
+// errClosed is the reason for an ordinary end.
 var errClosed = errors.New("the server is closed")
 
-// Close ends the server, and removes what it has made. It returns why the server ended by itself,
-// if it did.
+// Close ends the server and removes its files. It returns the error if the server has ended by
+// itself.
 func (s *Server) Close() error {
 	s.stop(errClosed)
 	if s.node != nil {
-		<-s.node // its clients may finish, and need the rest for that
+		<-s.node // its clients may finish, for which they need the other parts
 	}
 	for _, c := range slices.Backward(s.closers) {
 		c()
@@ -274,7 +273,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// firstLine tells of the first thing that is written.
+// firstLine signals the first write.
 type firstLine struct {
 	once sync.Once
 	told chan struct{}
@@ -285,7 +284,7 @@ func (w *firstLine) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// lines logs what another part logs as text.
+// lines logs another part's text output.
 type lines struct{ log *slog.Logger }
 
 func (w *lines) Write(b []byte) (int, error) {

@@ -24,19 +24,19 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
-// DurableNamespace is the node API's namespace whose keys are kept in etcd.
+// DurableNamespace is the node API's namespace whose keys are stored in etcd.
 const DurableNamespace = "durable"
 
-// The etcd of a server is the only member of its cluster, so nobody can answer it late, and it may
-// elect itself at once.
+// The server's etcd is the only member of its cluster. It waits for no other member's vote, so it
+// may elect itself at once.
 const (
 	etcdTick     = 10  // milliseconds
 	etcdElection = 100 // milliseconds
 	etcdGrace    = 2 * time.Second
 )
 
-// startEtcd starts the etcd that keeps durable keys and the state of the controller and of the
-// gateway, if it is wanted.
+// startEtcd starts the etcd for durable keys and for the state of the controller and the gateway,
+// if it is needed.
 func (s *Server) startEtcd(ctx context.Context) (err error) {
 	if s.cfg.Gateway == "" && s.cfg.Data == "" {
 		return nil
@@ -49,7 +49,7 @@ func (s *Server) startEtcd(ctx context.Context) (err error) {
 		LogOutput: filepath.Join(s.folder.path, "etcd.log"),
 		Adjust: func(c *embed.Config) {
 			c.TickMs, c.ElectionMs = etcdTick, etcdElection
-			c.UnsafeNoFsync = s.cfg.Data == "" // what is lost when the process ends need not reach the disk
+			c.UnsafeNoFsync = s.cfg.Data == "" // data that is lost with the process need not reach the disk
 			c.MaxTxnOps += guarded.MoreTxnOps
 			c.MaxRequestBytes += guarded.MoreRequestBytes
 		}})
@@ -67,8 +67,8 @@ func (s *Server) startEtcd(ctx context.Context) (err error) {
 	return s.forget(ctx)
 }
 
-// forget removes from etcd what another server's controller and gateway knew of their switches,
-// which were others.
+// forget removes from etcd the state of an earlier server's controller and gateway, which refers to
+// other switches.
 func (s *Server) forget(ctx context.Context) error {
 	if s.cfg.Data == "" {
 		return nil
@@ -82,10 +82,10 @@ func (s *Server) forget(ctx context.Context) error {
 	return err
 }
 
-// statePrefix is what the names of the controller's and the gateway's own keys in etcd begin with.
+// statePrefix is the prefix of the controller's and the gateway's own keys in etcd.
 const statePrefix = "/netcraq/"
 
-// etcdAddress is the etcd as the controller reaches it; nil: there is none.
+// etcdAddress is the controller's configuration for etcd; nil: there is no etcd.
 func (s *Server) etcdAddress() *leadership.Etcd {
 	if s.etcd == nil {
 		return nil
@@ -93,8 +93,8 @@ func (s *Server) etcdAddress() *leadership.Etcd {
 	return &leadership.Etcd{Endpoints: []string{s.etcd.Endpoint()}, Prefix: statePrefix}
 }
 
-// startGateway serves etcd's API to other programs. Keys that are placed in the switches
-// (netcraq placement pin) are read from there.
+// startGateway serves etcd's API to other programs. It reads keys that are placed in the switches
+// (netcraq placement pin) from there.
 func (s *Server) startGateway(ctx context.Context) error {
 	if s.cfg.Gateway == "" {
 		return nil
@@ -147,7 +147,7 @@ func (s *Server) startGateway(ctx context.Context) error {
 	return nil
 }
 
-// durableArgs are the node API's flags that keep the keys of DurableNamespace in etcd.
+// durableArgs are the node API's flags for storing the keys of DurableNamespace in etcd.
 func (s *Server) durableArgs() ([]string, error) {
 	if s.etcd == nil {
 		return nil, nil

@@ -14,18 +14,18 @@ import (
 
 // Failover times.
 const (
-	calm       = 500 * time.Millisecond // of calls before the kill, and after the chain is whole
+	calm       = 500 * time.Millisecond // duration of calls before the kill, and after the chain is complete
 	pause      = time.Millisecond       // between two calls
-	tookTooBad = 30 * time.Second       // for the chain to go on
+	tookTooBad = 30 * time.Second       // timeout for the chain's recovery
 )
 
-// Report is what a failover cost.
+// Report is the cost of a failover.
 type Report struct {
-	Members       []string // of the chain, afterwards
+	Members       []string // members of the chain after the failover
 	Reads, Writes Calls
 }
 
-// Calls are calls of one kind that one program made, one after the other.
+// Calls are consecutive calls of one kind by one program.
 type Calls struct {
 	Count, Failed int
 	Longest       time.Duration // after the kill
@@ -80,7 +80,7 @@ func (s *Server) Failover(ctx context.Context, name string) (*Report, error) {
 	return &Report{members, reads, writes}, nil
 }
 
-// survives checks that the last write is there.
+// survives checks that the last write is not lost.
 func survives(ctx context.Context, c *node.Client, n int) error {
 	i, err := c.Get(ctx, "written")
 	if err == nil && string(i.Value) != strconv.Itoa(n) {

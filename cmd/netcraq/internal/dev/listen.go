@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/cmd/netcraq/internal/tunnel"
 )
 
-// startListen lets programs of other hosts in, if that is wanted: over TLS, with the token.
+// startListen accepts programs of other hosts, if that is configured: over TLS, with the token.
 func (s *Server) startListen(ctx, running context.Context) error {
 	if s.cfg.Listen == "" {
 		return nil
@@ -39,7 +39,7 @@ func (s *Server) startListen(ctx, running context.Context) error {
 	return nil
 }
 
-// to dials an address of this machine.
+// to returns a function that dials an address of this machine.
 func to(network, address string) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, network, address) }
 }

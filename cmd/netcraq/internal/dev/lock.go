@@ -13,13 +13,13 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/place"
 )
 
-// folder is a server's folder, which it has for itself until it removes it.
+// folder is a server's folder, which the server owns exclusively until it removes the folder.
 type folder struct {
 	socket, path string
 	lock         *os.File
 }
 
-// openFolder takes the folder of a socket. What a server that was killed has left in it goes.
+// openFolder acquires the folder of a socket. It removes the files of a killed server.
 func openFolder(socket string) (*folder, error) {
 	if err := place.Prepare(socket); err != nil {
 		return nil, err
@@ -49,11 +49,11 @@ func openFolder(socket string) (*folder, error) {
 			f := &folder{socket, path, lock}
 			return f, f.begin()
 		}
-		lock.Close() // the server before has just removed it
+		lock.Close() // the previous server has just removed it
 	}
 }
 
-// begin removes what another server has left, and writes whose folder it is.
+// begin removes another server's files, and records the new owner.
 func (f *folder) begin() error {
 	entries, err := os.ReadDir(f.path)
 	if err != nil {

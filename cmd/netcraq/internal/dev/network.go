@@ -14,41 +14,42 @@ import (
 )
 
 // The network of a server: the switches of the chain, with a cable between each two of them, and
-// one more switch, "edge", with a cable to each. The programs of this machine are a host at the
-// edge, so they lose nothing when a switch of the chain is killed.
+// one more switch, "edge", with a cable to each. The programs on this machine are a host at the
+// edge, so they keep their connection when a switch of the chain is killed.
 //
 //	programs ── edge ──┬── s1 ──┐
 //	                   ├── s2 ──┤ each with each
 //	                   └── s3 ──┘
 const (
 	edgeName = "edge"
-	hostPort = 100 // of the edge, to the programs
-	edgePort = 100 // of a switch of the chain, to the edge
+	hostPort = 100 // the edge's port to the programs
+	edgePort = 100 // port of a chain's switch to the edge
 
-	// The last bytes of addresses in the block of devnet.Loopback. Switches have their numbers.
+	// The last bytes of addresses in the block of devnet.Loopback. A switch's last byte is its
+	// number.
 	serviceByte    = 100
 	controllerByte = 254
 
-	valueBits = 8192 // of the program: values of up to 1024 bytes
+	valueBits = 8192 // value width of the program: values of up to 1024 bytes
 
-	// A chain's read leases last so long while everything is prompt, and leaseMillis otherwise. A
-	// laptop that sleeps or compiles is not prompt.
+	// A chain's read leases last shortLeaseMillis while the machine responds promptly, and
+	// leaseMillis otherwise, for example while a laptop sleeps or compiles.
 	shortLeaseMillis = 200
 	leaseMillis      = 2000
 )
 
 var hostMAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
 
-// network is the switches, and the way of this machine's programs to them.
+// network is the set of switches, and their connection to this machine's programs.
 type network struct {
 	*devnet.Network
 	door     *devnet.Loopback
 	topology *topology.Topology
-	names    []string // of the switches of the chain
+	names    []string // names of the chain's switches
 	files    []*os.File
 }
 
-// openNetwork starts n switches of a chain, and the edge.
+// openNetwork starts the n switches of a chain, and the edge.
 func openNetwork(n int) (*network, error) {
 	last := []byte{serviceByte}
 	for i := range n + 1 {
@@ -71,7 +72,7 @@ func openNetwork(n int) (*network, error) {
 	return w, nil
 }
 
-// connect starts the switches, lays the cables, and describes both for the controller.
+// connect starts the switches, connects them, and describes the network for the controller.
 func (w *network) connect(n int) (spec topology.Spec, err error) {
 	spec.Loopback = true
 	spec.Controller.Address = w.door.Addr(controllerByte).String()
@@ -113,8 +114,8 @@ func (w *network) connect(n int) (spec topology.Spec, err error) {
 	return spec, nil
 }
 
-// program gives the controller the compiled program as files. They are in memory, so that a process
-// that is killed leaves none behind.
+// program gives the controller the compiled program as in-memory files, so that a killed process
+// leaves none behind.
 func (w *network) program() (json, p4info string, err error) {
 	program, info, err := p4src.Compiled(valueBits)
 	if err != nil {
@@ -136,7 +137,7 @@ func (w *network) program() (json, p4info string, err error) {
 	return paths[0], paths[1], nil
 }
 
-// number is the number of a switch of the chain; 0: there is none of this name.
+// number is the number of a switch of the chain; 0: there is no switch with this name.
 func (w *network) number(name string) int { return 1 + slices.Index(w.names, name) }
 
 func (w *network) close() {

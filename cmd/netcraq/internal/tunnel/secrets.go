@@ -21,13 +21,13 @@ import (
 	"time"
 )
 
-// tooMany says whether the process or the machine is out of descriptors, which passes.
+// tooMany reports whether the process or the machine is out of descriptors, which is temporary.
 func tooMany(err error) bool { return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) }
 
-// validity of a certificate that this package makes. A new one is made at each start.
+// validity is the lifetime of a certificate made here. A new one is made at each start.
 const validity = 30 * 24 * time.Hour
 
-// MakeCertificate makes a certificate for a host, a name or an IP address, signed by itself.
+// MakeCertificate makes a self-signed certificate for a host: a name or an IP address.
 func MakeCertificate(host string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -57,14 +57,14 @@ func Fingerprint(der []byte) string {
 	return fingerprintPrefix + hex.EncodeToString(sum[:])
 }
 
-// Pinned accepts only a server whose certificate has a fingerprint.
+// Pinned accepts only a server whose certificate has this fingerprint.
 func Pinned(fingerprint string) (*tls.Config, error) {
 	digits, ok := strings.CutPrefix(strings.ToLower(fingerprint), fingerprintPrefix)
 	if want, err := hex.DecodeString(digits); !ok || err != nil || len(want) != sha256.Size {
 		return nil, fmt.Errorf("a fingerprint is %s and 64 hexadecimal digits, as netcraq dev --listen prints it", fingerprintPrefix)
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS13,
-		InsecureSkipVerify: true, // VerifyConnection checks the certificate itself instead of who signed it
+		InsecureSkipVerify: true, // VerifyConnection checks the certificate itself, not its issuer
 		VerifyConnection: func(s tls.ConnectionState) error {
 			got := Fingerprint(s.PeerCertificates[0].Raw)
 			if subtle.ConstantTimeCompare([]byte(got), []byte(fingerprintPrefix+digits)) != 1 {
@@ -75,8 +75,8 @@ func Pinned(fingerprint string) (*tls.Config, error) {
 		}}, nil
 }
 
-// SignedBy accepts a server whose certificate is for the host and signed by one of a file (PEM).
-// path "": by one that this machine trusts.
+// SignedBy accepts a server whose certificate is for the host and signed by a CA in a PEM file.
+// path "": by a CA that this machine trusts.
 func SignedBy(path, address string) (*tls.Config, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -96,10 +96,10 @@ func SignedBy(path, address string) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// minToken is the least length of a token, in bytes.
+// minToken is the minimum length of a token, in bytes.
 const minToken = 32
 
-// ReadToken reads a token from a file that only its owner can read.
+// ReadToken reads a token from a file that only its owner may read.
 func ReadToken(path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe without a writer would block
 	if err != nil {
@@ -125,7 +125,7 @@ func ReadToken(path string) (string, error) {
 	return token, nil
 }
 
-// Token reads the token of a file, and makes both if there is no such file.
+// Token reads the token from a file. If the file does not exist it makes both.
 func Token(path string) (string, error) {
 	token := rand.Text() + rand.Text()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

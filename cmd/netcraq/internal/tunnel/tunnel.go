@@ -1,14 +1,14 @@
-// Package tunnel carries the connections of another host's programs to a `netcraq dev`, over TLS
-// and with a token: `netcraq dev --listen` is the server, `netcraq connect` the client.
+// Package tunnel carries connections of programs on another host to a `netcraq dev`, over TLS and
+// with a token: `netcraq dev --listen` is the server, `netcraq connect` the client.
 //
-// Each connection of a program is a TLS connection of its own. The client's first line names the
-// door that it wants and proves that it may use it; the server's first line answers. What follows
-// is the program's bytes, both ways.
+// Each connection of a program is a separate TLS connection. The client's first line names the door
+// (the service) that it wants, and proves with the token that it may use it. The server's first
+// line is the answer. After that both sides send the program's bytes.
 //
 //	client: netcraq-dev/1 node TOKEN
-//	server: ok admin gateway node page         (the doors that there are; or "no REASON")
+//	server: ok admin gateway node page         (the available doors; or "no REASON")
 //
-// Whoever has the token can do everything that the user of the server can do at these doors.
+// At these doors, a client with the token has all rights of the user who runs the server.
 package tunnel
 
 import (
@@ -49,32 +49,33 @@ const (
 	greeting = 5 * time.Second
 	maxLine  = 512 // bytes of a first line
 
-	// perSource is how many connections one IP address may have open. Those without a token count,
-	// too, so a host that floods the server keeps only itself away.
+	// perSource is the maximum number of open connections of one IP address, including those
+	// without a token. So a host that floods the server excludes only itself.
 	perSource = 64
-	// maxGreeting is how many connections may be in their greeting at the same time, from all
-	// sources: each lasts for at most the time of a greeting. No network has more of these places
-	// than it leaves for others.
+	// maxGreeting is the maximum number of connections in their greeting at the same time, from all
+	// sources; each lasts at most as long as a greeting may take. No network has more of these
+	// places than it leaves for others.
 	maxGreeting = 512
-	// maxOpen is how many connections may be open, from all sources. Networks share them likewise.
+	// maxOpen is the maximum number of open connections from all sources. Networks share them
+	// likewise.
 	maxOpen = 1024
 
-	// Of the refusals, the first ones are logged, and then one in each refusalEvery.
+	// The first refusals are logged, and then one in each refusalEvery.
 	firstRefusals = 10
 	refusalEvery  = time.Second
 )
 
-// Server lets clients in. Its fields are set before Serve.
+// Server accepts clients. Its fields are set before Serve.
 type Server struct {
 	Certificate tls.Certificate
 	Token       string
 	Doors       map[string]func(context.Context) (net.Conn, error) // by name
 	Log         *slog.Logger
 
-	greeting time.Duration  // 0: the constant
+	greeting time.Duration  // 0: the constant greeting
 	open     *shares.Budget // by network
 	greets   *shares.Budget
-	refusals rate.Sometimes // which of them are logged
+	refusals rate.Sometimes // limits the logged refusals
 }
 
 // Serve accepts connections until ctx ends, and returns when all are closed. It closes the
@@ -112,8 +113,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// accept is the next connection of a listener. It returns none when ctx has ended or the listener
-// has failed. A lack of descriptors passes.
+// accept returns the next connection of a listener, or nil when ctx has ended or the listener has
+// failed. It waits while descriptors are lacking.
 func accept(ctx context.Context, l net.Listener) (net.Conn, error) {
 	for {
 		c, err := l.Accept()
@@ -130,8 +131,8 @@ func accept(ctx context.Context, l net.Listener) (net.Conn, error) {
 	}
 }
 
-// network is the network whose places a connection takes: an IPv4 address, or the first 64 bits of
-// an IPv6 one, because a host has as many addresses of these as it likes.
+// network is the network that a connection is charged to: an IPv4 address, or the first 64 bits of
+// an IPv6 address, because a host can use any number of addresses there.
 func network(a net.Addr) string {
 	t, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -144,7 +145,7 @@ func network(a net.Addr) string {
 	return netip.PrefixFrom(ip, bits).Masked().String()
 }
 
-// serve is one connection, from its handshake to its end.
+// serve handles one connection, from its handshake to its end.
 func (s *Server) serve(ctx context.Context, c net.Conn, from string) {
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
@@ -159,7 +160,7 @@ func (s *Server) serve(ctx context.Context, c net.Conn, from string) {
 	join(secure, to)
 }
 
-// greet checks that a connection may be here, and opens the door that it wants.
+// greet checks that a connection is permitted, and opens its door.
 func (s *Server) greet(ctx context.Context, c *tls.Conn) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.greeting)
 	defer cancel()
@@ -189,13 +190,13 @@ func (s *Server) greet(ctx context.Context, c *tls.Conn) (net.Conn, error) {
 	return to, c.SetDeadline(time.Time{})
 }
 
-// admit opens the door that a first line asks for, if its token is right.
+// admit opens the door that a first line names, if its token is right.
 func (s *Server) admit(ctx context.Context, line string) (net.Conn, error) {
 	fields := strings.Split(line, " ")
 	if len(fields) != 3 || fields[0] != protocol {
 		return nil, fmt.Errorf("the client does not speak %s: use netcraq connect of the server's version", protocol)
 	}
-	// Hashes have one length, so the comparison takes the same time for every token.
+	// Hashes have the same length, so the comparison takes the same time for every token.
 	want, got := sha256.Sum256([]byte(s.Token)), sha256.Sum256([]byte(fields[2]))
 	if s.Token == "" || subtle.ConstantTimeCompare(want[:], got[:]) != 1 {
 		return nil, errors.New("wrong token: copy the server's token file again")
@@ -223,7 +224,7 @@ func readLine(c net.Conn) (string, error) {
 	}
 }
 
-// join copies bytes both ways until both ends have finished, or one has failed.
+// join copies bytes in both directions until both ends have finished, or one has failed.
 func join(a, b net.Conn) {
 	var copies sync.WaitGroup
 	one := func(to, from net.Conn) {
@@ -243,14 +244,14 @@ func join(a, b net.Conn) {
 	b.Close()
 }
 
-// Client reaches the doors of a server.
+// Client connects to the doors of a server.
 type Client struct {
 	Address string // HOST:PORT
 	TLS     *tls.Config
 	Token   string
 }
 
-// Dial opens a connection to a door. doors are those that the server has.
+// Dial opens a connection to a door. doors are the server's doors.
 func (c *Client) Dial(ctx context.Context, door string) (_ net.Conn, doors []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, greeting)
 	defer cancel()
@@ -291,8 +292,8 @@ func (c *Client) Dial(ctx context.Context, door string) (_ net.Conn, doors []str
 	return conn, strings.Fields(list), conn.SetDeadline(time.Time{})
 }
 
-// Forward gives each connection of a listener one of the client's to a door, until ctx ends. It
-// returns when all are closed.
+// Forward connects each connection of a listener to a door, until ctx ends. It returns when all are
+// closed.
 func (c *Client) Forward(ctx context.Context, l net.Listener, door string, log *slog.Logger) error {
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	defer l.Close()

@@ -25,13 +25,13 @@ const (
 	testToken = "0123456789abcdef0123456789abcdef"
 )
 
-// serve starts a server on 127.0.0.1 whose node door is an echo. It returns a client of it.
+// serve starts a server on 127.0.0.1 whose node door is an echo, and returns a client of it.
 func serve(t *testing.T, set func(*Server)) *Client {
 	t.Helper()
 	return serveAt(t, set, func(l net.Listener) net.Listener { return l })
 }
 
-// serveAt is serve with another listener in place of the server's.
+// serveAt is serve with another listener instead of the server's.
 func serveAt(t *testing.T, set func(*Server), other func(net.Listener) net.Listener) *Client {
 	t.Helper()
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
@@ -102,7 +102,7 @@ func works(t *testing.T, c *Client) {
 	_, _ = rand.Read(sent)
 	go func() {
 		_, _ = conn.Write(sent)
-		_ = conn.(*tls.Conn).CloseWrite() // the other direction goes on
+		_ = conn.(*tls.Conn).CloseWrite() // the other direction continues
 	}()
 	_ = conn.SetReadDeadline(time.Now().Add(soon))
 	if got, err := io.ReadAll(conn); err != nil || string(got) != string(sent) {
@@ -161,7 +161,7 @@ func TestAServerWithoutATokenLetsNobodyIn(t *testing.T) {
 	}
 }
 
-// closes waits until the server ends a connection, and returns what it said.
+// closes waits until the server ends a connection, and returns the server's message.
 func closes(t *testing.T, c net.Conn) string {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(soon))
@@ -183,7 +183,7 @@ func dialPlain(t *testing.T, c *Client) net.Conn {
 }
 
 func TestGarbage(t *testing.T) {
-	c := serve(t, func(s *Server) { s.greeting = 2 * time.Second }) // a handshake's time on a busy machine
+	c := serve(t, func(s *Server) { s.greeting = 2 * time.Second }) // enough for a handshake on a busy machine
 	record := "\x16\x03\x01\xff\xff" + strings.Repeat("a", 1<<16)   // a handshake record longer than TLS allows
 	for name, sent := range map[string]string{
 		"no TLS, with the token": protocol + " node " + testToken + "\n",
@@ -218,8 +218,8 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// TestHalfHandshakes: connections that say nothing, or only the start of a handshake, end after the
-// time of a greeting, and leave nothing behind.
+// TestHalfHandshakes: connections that send nothing, or only the start of a handshake, end after
+// the greeting's timeout, and leave nothing behind.
 func TestHalfHandshakes(t *testing.T) {
 	c := serve(t, func(s *Server) { s.greeting = 2 * time.Second })
 	works(t, c)
@@ -240,8 +240,8 @@ func TestHalfHandshakes(t *testing.T) {
 	works(t, c)
 }
 
-// TestAFloodKeepsOnlyItselfAway: one source that holds all the connections it can get keeps no
-// other source away, and gets in again when it stops.
+// TestAFloodKeepsOnlyItselfAway: a source that holds all connections it can get excludes no other
+// source, and can connect again when it stops.
 func TestAFloodKeepsOnlyItselfAway(t *testing.T) {
 	c := serve(t, func(s *Server) { s.greeting = soon })
 	var flood []net.Conn
@@ -254,7 +254,7 @@ func TestAFloodKeepsOnlyItselfAway(t *testing.T) {
 		flood = append(flood, conn)
 	}
 	for _, conn := range flood[perSource:] {
-		closes(t, conn) // it has more than its part
+		closes(t, conn) // it already has its share
 	}
 	works(t, c)
 	for _, conn := range flood {
@@ -270,8 +270,8 @@ func TestAFloodKeepsOnlyItselfAway(t *testing.T) {
 	})
 }
 
-// elsewhere is a listener whose connections from 127.0.0.2 come from an IPv6 address each, and all
-// addresses are of one network.
+// elsewhere is a listener that gives each connection from 127.0.0.2 a different IPv6 source
+// address, all in the same network.
 type elsewhere struct {
 	net.Listener
 	accepted int64
@@ -293,8 +293,8 @@ type moved struct {
 
 func (c *moved) RemoteAddr() net.Addr { return c.from }
 
-// TestAHostOfManyAddresses: a host that takes many IPv6 addresses of its network keeps no other one
-// away, although each address has its connections.
+// TestAHostOfManyAddresses: a host that uses many IPv6 addresses of its network excludes no other
+// host, although each address has its own limit.
 func TestAHostOfManyAddresses(t *testing.T) {
 	c := serveAt(t, func(s *Server) { s.greeting = 2 * soon }, func(l net.Listener) net.Listener {
 		return &elsewhere{Listener: l}
@@ -326,7 +326,7 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
-// shortOfFiles is a listener that finds the process out of descriptors at first.
+// shortOfFiles is a listener that reports a lack of descriptors at first.
 type shortOfFiles struct {
 	net.Listener
 	failed bool
@@ -340,7 +340,7 @@ func (l *shortOfFiles) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// TestOutOfDescriptors: a server and a client go on when there are descriptors again.
+// TestOutOfDescriptors: a server and a client continue when there are descriptors again.
 func TestOutOfDescriptors(t *testing.T) {
 	c := serveAt(t, nil, func(l net.Listener) net.Listener { return &shortOfFiles{Listener: l} })
 	works(t, c)
@@ -372,7 +372,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 }
 
-// TestTooManyOfOneHost: a client whose host has all connections that it may have is told so.
+// TestTooManyOfOneHost: a client whose host has all its permitted connections gets a clear error.
 func TestTooManyOfOneHost(t *testing.T) {
 	c := serve(t, func(s *Server) { s.greeting = soon })
 	for range perSource {
@@ -403,7 +403,7 @@ func TestRefusalsAreLoggedNowAndThen(t *testing.T) {
 	}
 }
 
-// lines counts what is written to it.
+// lines counts the writes to it.
 type lines struct{ n atomic.Int64 }
 
 func (l *lines) Write(b []byte) (int, error) {

@@ -9,13 +9,13 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/identity"
 )
 
-// Authority gives agents' identities without an API server.
+// Authority issues agents' identities without an API server.
 type Authority struct {
 	state  identity.State
 	signer *identity.Authority
 }
 
-// NewAuthority makes one.
+// NewAuthority makes an Authority.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{}
@@ -32,8 +32,8 @@ func (a *Authority) Identity(t testing.TB, node string, roles ...identity.Role) 
 	return i
 }
 
-// Stolen is an agent's identity, and a client with the last certificate that it has, which believes
-// everybody.
+// Stolen returns an agent's identity, and the configuration of a client that uses its newest
+// certificate and trusts every server.
 func (a *Authority) Stolen(t testing.TB, node string, roles ...identity.Role) (*identity.Identity, *tls.Config) {
 	t.Helper()
 	i := identity.New(node)

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/nodeview"
 )
 
-// Cluster makes nodes 1 to n, all of them well.
+// Cluster makes healthy nodes 1 to n.
 func Cluster(n int) []nodeview.Node {
 	var out []nodeview.Node
 	for i := range n {
@@ -20,10 +20,10 @@ func Cluster(n int) []nodeview.Node {
 	return out
 }
 
-// OwnAddress is for nodes that are hosts of the network under an address of their own.
+// OwnAddress is for nodes that are hosts of the network under their own address.
 func OwnAddress(n nodeview.Node) (netip.Addr, error) { return n.Address, nil }
 
-// ThreeNodes are nodes whose agents are there. n1 is the oldest.
+// ThreeNodes are nodes whose agents run. n1 is the oldest.
 func ThreeNodes() []nodeview.Node {
 	nodes := Cluster(3)
 	for i := range nodes {

@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/cni-plugin/kube/apiobjects"
 )
 
-// Pod is a pod on a node, with the annotation's value ("": no annotation).
+// Pod is a pod on a node. asks is the fast path's annotation ("": none).
 func Pod(namespace, name, uid, account, node, asks string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)},
 		Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: node}}
@@ -27,7 +27,7 @@ func Pod(namespace, name, uid, account, node, asks string) *corev1.Pod {
 	return p
 }
 
-// World is an API server's objects.
+// World is a client of a fake API server with these objects.
 func World(t *testing.T, objects ...client.Object) client.Client {
 	t.Helper()
 	scheme, err := apiobjects.Scheme()
@@ -47,13 +47,13 @@ func Node(i int) *corev1.Node {
 			{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("fd01::%d", i)}}}}
 }
 
-// Numbered is the NetcraqNode of a node with a number, made so long ago.
+// Numbered is the NetcraqNode of a node with a number and an age.
 func Numbered(name string, number int32, age time.Duration) *v1alpha1.NetcraqNode {
 	return &v1alpha1.NetcraqNode{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(
 		time.Unix(1e9, 0).Add(-age))}, Spec: v1alpha1.NetcraqNodeSpec{Number: number}}
 }
 
-// Reconcile makes a reconciler look at everything.
+// Reconcile runs a reconciler once for all objects.
 func Reconcile(t *testing.T, r reconcile.Reconciler) {
 	t.Helper()
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{}); err != nil {

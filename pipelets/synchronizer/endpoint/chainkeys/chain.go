@@ -1,12 +1,11 @@
-// Package chainkeys has keys of NetCRAQ's chains, by prefix, as a source and as a destination. They
-// are reached by the node API of the node on which the worker runs.
+// Package chainkeys is a source and a destination of keys in NetCRAQ's chains, by prefix. It uses
+// the node API of the node on which the worker runs.
 //
 // A chain has no transactions over several keys, and no history. So before a destination writes
-// rows, it records in a key of its own which versions their keys have and which values they will
-// get; and each row is written by compare-and-swap on that version. A successor knows by the
-// versions which of them are written already, and a worker that is cut off meanwhile overwrites
-// nothing that was written since. A source's position is the newest version that was read of each
-// key.
+// rows, it records in a separate key the current versions of their keys and hashes of the new
+// values. It then writes each row by compare-and-swap on that version. From the versions a
+// successor knows which rows are already written, and an interrupted worker never overwrites later
+// writes. A source's position is the newest version that it has read of each key.
 package chainkeys
 
 import (
@@ -36,13 +35,13 @@ func Check(spec pipeletapi.Chain) error {
 	return nil
 }
 
-// Overlap says whether two stores have keys in common.
+// Overlap reports whether two stores have keys in common.
 func Overlap(a, b pipeletapi.Chain) bool {
 	nested := strings.HasPrefix(a.Prefix, b.Prefix) || strings.HasPrefix(b.Prefix, a.Prefix)
 	return a.Namespace == b.Namespace && nested
 }
 
-// link is a client that is made when it is needed.
+// link is a client that connects on first use.
 type link struct {
 	namespace string
 	c         *node.Client

@@ -16,10 +16,10 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint/nodeerr"
 )
 
-// StatePrefix begins the keys that hold positions.
+// StatePrefix is the prefix of the keys that hold positions.
 const StatePrefix = "pipelets/"
 
-// Sink writes rows as keys. Of rows of one batch with the same key the last one is written.
+// Sink writes rows as keys. If rows of one batch have the same key, it writes only the last one.
 type Sink struct {
 	link
 	spec    pipeletapi.Chain
@@ -28,31 +28,31 @@ type Sink struct {
 	saved   saved
 }
 
-// saved is what the destination knows.
+// saved is the destination's record for a pipelet.
 type saved struct {
 	State exactlyonce.State `json:"state"`
-	// Of are rows of a batch that may be written, or half written.
+	// Of are the rows of an unfinished batch, which may be written in part.
 	Of []intent `json:"of,omitempty"`
 }
 
-// intent is a row that is to be written, if its key has a version.
+// intent is a planned write of a row, on the condition that its key has Version.
 type intent struct {
-	Key     uint64       `json:"k"` // its hash
-	Value   uint64       `json:"h"` // ... and the value's
+	Key     uint64       `json:"k"` // hash of the key
+	Value   uint64       `json:"h"` // ... and of the value
 	Version node.Version `json:"v"`
-	Until   uint64       `json:"u"` // total number of rows when it is certainly done
+	Until   uint64       `json:"u"` // total number of rows after which it is certainly done
 }
 
-// NewSink makes a destination. name is the pipelet's and its source's.
+// NewSink makes a destination. name identifies the pipelet and its source.
 func NewSink(spec pipeletapi.Chain, name string) (*Sink, error) {
 	sum := sha256.Sum256([]byte(name))
 	return &Sink{link: link{namespace: spec.Namespace}, spec: spec, key: StatePrefix + hex.EncodeToString(sum[:8])}, nil
 }
 
-// Close ends it.
+// Close closes the client.
 func (s *Sink) Close() error { return s.close() }
 
-// Open is store.Sink's.
+// Open implements endpoint.Sink.
 func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
@@ -74,7 +74,7 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	return s.saved.State, nil
 }
 
-// Commit is store.Sink's.
+// Commit implements endpoint.Sink.
 func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []endpoint.Row) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*callTimeout)
 	defer cancel()
@@ -103,12 +103,12 @@ func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []end
 		}
 		e := intent{hash(keys[i]), hashOf(r), items[i].Version, next.Rows}
 		if old, ok := known[e.Key]; ok && old.Value == e.Value {
-			e.Version = old.Version // if it has changed, the row is written
+			e.Version = old.Version // if the key's version has changed, the row is already written
 		}
 		delete(known, e.Key)
 		all = append(all, e)
 	}
-	for _, e := range s.saved.Of { // what a batch that was larger has begun
+	for _, e := range s.saved.Of { // rows of a larger batch that an earlier attempt began
 		if _, is := known[e.Key]; is && e.Until > next.Rows {
 			left = append(left, e)
 		}
@@ -126,7 +126,7 @@ func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []end
 	return s.save(ctx, c, saved{next, left}, len(rows))
 }
 
-// last has the last row of each key, and the keys.
+// last returns the last row of each key, and the keys.
 func (s *Sink) last(c *node.Client, rows []endpoint.Row) (out []endpoint.Row, keys []string, err error) {
 	at := map[string]int{}
 	for i, r := range rows {
@@ -148,7 +148,7 @@ func (s *Sink) last(c *node.Client, rows []endpoint.Row) (out []endpoint.Row, ke
 	return out, keys, nil
 }
 
-// save writes what the destination knows, if nobody else has.
+// save writes the record, if no other worker has written it.
 func (s *Sink) save(ctx context.Context, c *node.Client, what saved, rows int) error {
 	text, err := json.Marshal(what)
 	if err != nil {
@@ -173,8 +173,8 @@ func (s *Sink) save(ctx context.Context, c *node.Client, what saved, rows int) e
 	return nil
 }
 
-// write writes a row if its key has a version. If it has another one, it was written before, or
-// somebody has written the key since.
+// write writes a row if its key has version v. Otherwise the row was written earlier, or someone
+// has written the key since.
 func write(ctx context.Context, c *node.Client, key string, r endpoint.Row, was node.Item, v node.Version) (err error) {
 	switch {
 	case was.Version != v, r.Deleted && !was.Found:

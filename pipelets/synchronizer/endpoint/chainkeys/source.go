@@ -16,21 +16,23 @@ import (
 )
 
 const (
-	// epoch is that of positions here.
+	// epoch is the Epoch of all positions here.
 	epoch = "chain"
-	// maxPosition bounds a position, in bytes: it goes with each batch to the destination.
+	// maxPosition is the maximum size of a position, in bytes, because each batch writes it to the
+	// destination.
 	maxPosition = 16 << 10
-	// more is how long to wait for further records after the first one.
+	// more is the time to wait for further records after the first one.
 	more = time.Millisecond
 )
 
-// Source reads the present keys, and then their changes. If a key is written faster than it is
-// read, only its newest version comes. A record's Version is its epoch times 2^40 and its sequence.
+// Source reads the existing keys, and then their changes. If a key changes faster than Source
+// reads, it returns only the newest version. A record's Version is the version's epoch times 2^40
+// plus its sequence.
 type Source struct {
 	link
 	spec  pipeletapi.Chain
 	watch *node.Watch
-	known map[string]node.Version // without the prefix
+	known map[string]node.Version // keys without the prefix
 	at    exactlyonce.Position
 }
 
@@ -39,7 +41,7 @@ func NewSource(spec pipeletapi.Chain) (*Source, error) {
 	return &Source{link: link{namespace: spec.Namespace}, spec: spec}, nil
 }
 
-// Close ends it.
+// Close stops the watch and closes the client.
 func (s *Source) Close() error {
 	s.stop()
 	return s.close()
@@ -52,7 +54,7 @@ func (s *Source) stop() {
 	}
 }
 
-// Read is store.Source's. Of a position, Sub has the versions of the keys, in JSON.
+// Read implements endpoint.Source. A position's Sub is the versions of the keys, in JSON.
 func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) (out []endpoint.Record,
 	to exactlyonce.Position, err error) {
 	if s.watch == nil || s.at != from {
@@ -75,7 +77,7 @@ func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) 
 			break
 		}
 		if err != nil {
-			s.stop() // taken records are reported again
+			s.stop() // so that the watch reports the taken records again
 			return nil, from, nodeerr.Fault(err, "watching the source")
 		}
 		r, err := s.record(e)
@@ -89,7 +91,7 @@ func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) 
 	return out, s.at, nil
 }
 
-// begin watches from a position on.
+// begin starts watching from a position.
 func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	s.stop()
 	s.known = map[string]node.Version{}
@@ -119,11 +121,11 @@ func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	return nil
 }
 
-// record makes a record of an event, with the position after it.
+// record makes a record of an event. Its position is the one after it.
 func (s *Source) record(e node.Event) (r endpoint.Record, err error) {
 	key := strings.TrimPrefix(e.Key, s.spec.Prefix)
 	known := maps.Clone(s.known)
-	if known[key] = e.Version; !e.Found { // a caller that asks again is not told about a missing key
+	if known[key] = e.Version; !e.Found { // the caller already knows that the key is missing
 		delete(known, key)
 	}
 	text, err := json.Marshal(known)

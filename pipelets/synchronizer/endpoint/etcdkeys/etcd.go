@@ -1,4 +1,4 @@
-// Package etcdkeys has the keys of an etcd, by prefix, as a source and as a destination.
+// Package etcdkeys is a source and a destination of keys in an etcd, by prefix.
 package etcdkeys
 
 import (
@@ -27,20 +27,20 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
-// StatePrefix begins a destination's keys for the state of pipelets.
+// StatePrefix is the prefix of a destination's keys for the state of pipelets.
 const StatePrefix = "netcraq.io/pipelets/"
 
-// maxRows is how many rows a transaction takes: etcd's default of 128 operations, without that of
-// the state.
+// maxRows is the maximum number of rows of a transaction: etcd's default of 128 operations, less
+// one for the state.
 const maxRows = 127
 
 const callTimeout = 5 * time.Second
 
-// The pipelet's author chooses an etcd's address, so the size of its answers is bounded.
+// The pipelet's author chooses the etcd's address, so these limits bound its answers.
 const (
-	maxMessage = 64 << 20  // bytes of an answer, or of a part of a watch
-	maxListing = 512 << 20 // bytes of keys and values that are listed at once
-	pageKeys   = 1000      // how many keys a listing asks for at once; fewer if those are over maxMessage
+	maxMessage = 64 << 20  // bytes of an answer, or of one message of a watch
+	maxListing = 512 << 20 // total bytes of keys and values of a listing
+	pageKeys   = 1000      // keys of a page of a listing; fewer if those exceed maxMessage
 )
 
 // Check reports errors in a specification.
@@ -78,7 +78,7 @@ func connect(spec pipeletapi.Etcd, secrets endpoint.Secrets) (*clientv3.Client, 
 	return clientv3.New(cfg)
 }
 
-// fault says what an error of etcd's means.
+// fault classifies an error of etcd.
 func fault(err error, what string) error {
 	if err == nil {
 		return nil
@@ -88,7 +88,7 @@ func fault(err error, what string) error {
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return exactlyonce.Errorf(exactlyonce.Refused, "%s: the etcd's disk quota is used up: %w", what, err)
 	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge),
-		code == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max"): // the client says so itself
+		code == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max"): // the client's own limit
 		kind = exactlyonce.TooLarge
 	case code == codes.PermissionDenied, code == codes.Unauthenticated, code == codes.InvalidArgument,
 		errors.Is(err, rpctypes.ErrPermissionDenied), errors.Is(err, rpctypes.ErrAuthFailed),
@@ -100,19 +100,19 @@ func fault(err error, what string) error {
 	return exactlyonce.Errorf(kind, "%s: %w", what, err)
 }
 
-// Source reads the present keys, and then their changes. Records are in the order of their
-// revisions, those of one revision by key. Versions that were overtaken before the first read do
-// not come; nor do those that were overtaken in history that is compacted when it is read.
+// Source reads the existing keys, and then their changes. Records are ordered by revision, and
+// within a revision by key. Versions that were overwritten before the first read do not come, nor
+// do versions overwritten in history that was compacted before it was read.
 type Source struct {
 	spec   pipeletapi.Etcd
 	client *clientv3.Client
 	watch  clientv3.WatchChan
 	cancel context.CancelFunc
 	epoch  string               // the cluster's id
-	at     exactlyonce.Position // how far the records were given away
-	queue  []endpoint.Record    // what comes after it
-	gap    string               // what is missing before the next record that comes
-	// Bytes are those of keys and values that came from the etcd.
+	at     exactlyonce.Position // position of the last returned record
+	queue  []endpoint.Record    // records after it
+	gap    string               // what is missing before the next record
+	// Bytes is the number of bytes of keys and values that came from the etcd.
 	Bytes uint64
 }
 
@@ -125,7 +125,7 @@ func NewSource(spec pipeletapi.Etcd, secrets endpoint.Secrets) (*Source, error) 
 	return &Source{spec: spec, client: c}, nil
 }
 
-// Close ends it.
+// Close stops the watch and closes the client.
 func (s *Source) Close() error {
 	s.stop()
 	return s.client.Close()
@@ -138,10 +138,10 @@ func (s *Source) stop() {
 	s.watch, s.cancel, s.queue, s.gap = nil, nil, nil, ""
 }
 
-// Gap is store.Gapped's.
+// Gap implements endpoint.Gapped.
 func (s *Source) Gap() string { return s.gap }
 
-// Read is store.Source's.
+// Read implements endpoint.Source.
 func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) ([]endpoint.Record,
 	exactlyonce.Position, error) {
 	if s.watch == nil || s.at != from {
@@ -178,8 +178,8 @@ func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) 
 	return out, s.at, nil
 }
 
-// idle checks the history behind a watch that told nothing until a deadline. A watch from a
-// revision that a restored etcd does not have yet waits for that without a word.
+// idle checks the history when a watch has reported nothing until a deadline. A watch from a
+// revision that a restored etcd does not have yet waits silently.
 func (s *Source) idle(ctx context.Context, from exactlyonce.Position) error {
 	if from.Seq == 0 || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return nil
@@ -191,7 +191,8 @@ func (s *Source) idle(ctx context.Context, from exactlyonce.Position) error {
 	return err
 }
 
-// begin reads on from a position: from the first by the present keys, from others by history.
+// begin continues from a position: from the zero one with the existing keys, otherwise with the
+// history.
 func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	if from == (exactlyonce.Position{}) {
 		return s.list(ctx, from, true)
@@ -204,9 +205,9 @@ func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	return nil
 }
 
-// checkHistory fails if a position cannot be the etcd's: it is another cluster, or it was restored
-// from an older snapshot. A read is linearizable, so no member answers with less than what was read
-// before.
+// checkHistory fails if the etcd cannot have had a position: it is another cluster, or was restored
+// from an older snapshot. The read is linearizable, so no member answers with an older revision
+// than was read before.
 func (s *Source) checkHistory(ctx context.Context, from exactlyonce.Position) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -217,7 +218,7 @@ func (s *Source) checkHistory(ctx context.Context, from exactlyonce.Position) er
 	return continues(r.Header, from)
 }
 
-// continues fails where an answer's etcd cannot continue from a position.
+// continues returns an error if the etcd of an answer cannot continue from a position.
 func continues(h *etcdserverpb.ResponseHeader, from exactlyonce.Position) error {
 	if id := strconv.FormatUint(h.ClusterId, 16); id != from.Epoch {
 		return exactlyonce.Errorf(exactlyonce.Refused, "the source is the etcd cluster %s, and what the destination has is of the "+
@@ -231,7 +232,7 @@ func continues(h *etcdserverpb.ResponseHeader, from exactlyonce.Position) error 
 	return nil
 }
 
-// follow watches from a position on.
+// follow starts watching from a position.
 func (s *Source) follow(from exactlyonce.Position) {
 	ctx, cancel := context.WithCancel(context.Background())
 	revision := int64(from.Seq)
@@ -242,14 +243,14 @@ func (s *Source) follow(from exactlyonce.Position) {
 		clientv3.WithRev(revision), clientv3.WithFragment())
 	s.cancel, s.at = cancel, from
 	// etcd's client resumes a watch by itself, perhaps at a server that was restored meanwhile. So
-	// the watch ends with its connection, and whoever reads on checks the history first.
+	// the watch ends with its connection, and the next read checks the history first.
 	go func() {
 		s.client.ActiveConnection().WaitForStateChange(ctx, connectivity.Ready)
 		cancel()
 	}()
 }
 
-// list takes what is there now and is newer than the position, and watches after it.
+// list queues the existing keys that are newer than the position, and starts watching after them.
 func (s *Source) list(ctx context.Context, from exactlyonce.Position, fresh bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 6*callTimeout)
 	defer cancel()
@@ -281,14 +282,14 @@ func (s *Source) list(ctx context.Context, from exactlyonce.Position, fresh bool
 	return nil
 }
 
-// pages reads what the prefix has at one revision, of the revision oldest or newer, page by page.
+// pages reads the prefix's keys with revision oldest or newer, page by page, all at one revision.
 func (s *Source) pages(ctx context.Context, oldest int64) (all []*mvccpb.KeyValue, h *etcdserverpb.ResponseHeader,
 	err error) {
 	end, size := clientv3.GetPrefixRangeEnd(s.spec.Prefix), 0
 	key, limit := s.spec.Prefix, int64(pageKeys)
 	for {
 		options := []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(limit)}
-		if oldest > 1 { // otherwise the etcd need not look at each key for each page
+		if oldest > 1 { // otherwise the etcd need not filter each key for each page
 			options = append(options, clientv3.WithMinModRev(oldest))
 		}
 		if h != nil {
@@ -324,7 +325,7 @@ func (s *Source) pages(ctx context.Context, oldest int64) (all []*mvccpb.KeyValu
 	}
 }
 
-// take puts events after a position into the queue.
+// take queues the events after a position.
 func (s *Source) take(events []*clientv3.Event, from exactlyonce.Position) {
 	slices.SortFunc(events, func(a, b *clientv3.Event) int {
 		return cmp.Or(cmp.Compare(a.Kv.ModRevision, b.Kv.ModRevision), cmp.Compare(string(a.Kv.Key), string(b.Kv.Key)))
@@ -350,17 +351,17 @@ func (s *Source) take(events []*clientv3.Event, from exactlyonce.Position) {
 	}
 }
 
-// Sink writes rows as keys. Of rows of one batch with the same key the last one is written.
+// Sink writes rows as keys. If rows of one batch have the same key, it writes only the last one.
 type Sink struct {
 	spec     pipeletapi.Etcd
 	link     *link
-	client   *clientv3.Client // the link's
+	client   *clientv3.Client // the link's client
 	key      string
 	eoio     bool
-	revision int64 // of the state, when it was read or written
+	revision int64 // the state's revision when it was last read or written
 }
 
-// NewSink makes a destination. name is the pipelet's and its source's; hub may be nil.
+// NewSink makes a destination. name identifies the pipelet and its source; hub may be nil.
 func NewSink(spec pipeletapi.Etcd, secrets endpoint.Secrets, hub *Hub, name string, eoio bool) (*Sink, error) {
 	l, err := hub.connect(spec, secrets)
 	if err != nil {
@@ -369,10 +370,10 @@ func NewSink(spec pipeletapi.Etcd, secrets endpoint.Secrets, hub *Hub, name stri
 	return &Sink{spec: spec, link: l, client: l.client, key: StatePrefix + name, eoio: eoio}, nil
 }
 
-// Close ends it.
+// Close leaves the link.
 func (s *Sink) Close() error { return s.link.leave() }
 
-// Open is store.Sink's.
+// Open implements endpoint.Sink.
 func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -391,7 +392,8 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	return state, nil
 }
 
-// Commit is store.Sink's. It compares the state's revision, which is one to one with was.
+// Commit implements endpoint.Sink. It compares the state's revision, which identifies the state
+// was.
 func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []endpoint.Row) error {
 	last := make(map[string]int, len(rows))
 	for i, r := range rows {
@@ -401,7 +403,7 @@ func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []end
 		return exactlyonce.Errorf(exactlyonce.TooLarge, "%d keys are to be written at once, and a transaction of an etcd takes %d",
 			len(last), maxRows)
 	}
-	ops := make([]clientv3.Op, 0, len(last)+1) // whoever watches gets them in this order
+	ops := make([]clientv3.Op, 0, len(last)+1) // watchers get the operations in this order
 	for i, r := range rows {
 		switch key := s.spec.Prefix + r.Key; {
 		case last[r.Key] != i:
@@ -418,7 +420,7 @@ func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []end
 	state := clientv3.OpPut(s.key, string(text))
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if !s.eoio { // first the rows: what is written twice is better than what is not
+	if !s.eoio { // rows first: writing twice is better than not at all
 		if _, err := s.client.Txn(ctx).Then(ops...).Commit(); err != nil {
 			return fault(err, "writing to the destination")
 		}
@@ -433,7 +435,7 @@ func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []end
 	return nil
 }
 
-// Overlap says whether two stores have keys in common, as far as their addresses tell.
+// Overlap reports whether two stores have keys in common, as far as their addresses show.
 func Overlap(a, b pipeletapi.Etcd) bool {
 	same := slices.ContainsFunc(a.Endpoints, func(e string) bool { return slices.Contains(b.Endpoints, e) })
 	return same && (strings.HasPrefix(a.Prefix, b.Prefix) || strings.HasPrefix(b.Prefix, a.Prefix))

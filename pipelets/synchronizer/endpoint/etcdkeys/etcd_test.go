@@ -62,8 +62,8 @@ func rows(n, size int) (all []endpoint.Row) {
 	return all
 }
 
-// More rows, or more bytes, than a transaction takes are told to be too many; one that takes too
-// many by itself, too. Nothing of them is written.
+// TestTooLarge: a batch with more rows or bytes than a transaction permits is TooLarge, also if a
+// single row is too large. Nothing is written.
 func TestTooLarge(t *testing.T) {
 	address, c := start(t, embedded.Config{})
 	s := sink(t, address)
@@ -84,7 +84,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// A disk quota that is used up is said, and it continues when there is room.
+// TestFullDisk: an exhausted disk quota is reported, and the sink continues when there is room.
 func TestFullDisk(t *testing.T) {
 	address, c := start(t, embedded.Config{Adjust: func(c *embed.Config) { c.QuotaBackendBytes = 4 << 20 }})
 	s := sink(t, address)
@@ -100,8 +100,8 @@ func TestFullDisk(t *testing.T) {
 	if exactlyonce.KindOf(err) != exactlyonce.Refused || !strings.Contains(err.Error(), "disk quota is used up") {
 		t.Fatalf("after %d: %v", n, err)
 	}
-	// The transaction with which the quota is used up is done, and refused: whoever tries it again
-	// finds that the state is another one.
+	// The transaction that exhausts the quota is executed but reported as refused: another attempt
+	// finds a different state.
 	if err := s.Commit(t.Context(), state(n), state(n+1), nil); err == nil {
 		t.Error("a batch that was refused can be written twice")
 	}
@@ -117,7 +117,7 @@ func TestFullDisk(t *testing.T) {
 	if _, err := c.Compact(t.Context(), r.Header.Revision); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(200 * time.Millisecond) // what was compacted is released after it
+	time.Sleep(200 * time.Millisecond) // compaction frees space with a delay
 	if _, err := c.Defragment(t.Context(), address); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,8 @@ func TestFullDisk(t *testing.T) {
 
 const readWrite = clientv3.PermissionType(clientv3.PermReadWrite)
 
-// Who may not write is told so, and may be let in while it continues.
+// TestRefused: a user without write permission gets a clear error, and can be granted it without a
+// restart.
 func TestRefused(t *testing.T) {
 	address, c := start(t, embedded.Config{})
 	ctx := t.Context()
@@ -179,8 +180,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A source whose etcd is restored from an older copy of its data says so, and what to do, both when
-// it reads meanwhile and when it begins after that. Its cluster's id is the one from before.
+// TestRestored: a source whose etcd is restored from an older copy of its data reports that and the
+// remedy, whether it reads during the restoration or starts after it. The cluster's id is
+// unchanged.
 func TestRestored(t *testing.T) {
 	dir, client := t.TempDir(), testport.Free(t)
 	run := func(data string, puts int) *embedded.Server {
@@ -238,7 +240,8 @@ func TestRestored(t *testing.T) {
 	}
 }
 
-// Keys of any bytes arrive, also when a worker ends in the middle of one revision's keys.
+// TestKeysOfBytes: keys of arbitrary bytes arrive, also if a worker ends between keys of one
+// revision.
 func TestKeysOfBytes(t *testing.T) {
 	address, c := start(t, embedded.Config{})
 	ctx := t.Context()
@@ -249,7 +252,7 @@ func TestKeysOfBytes(t *testing.T) {
 	if _, err := c.Txn(ctx).Then(ops...).Commit(); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // workers
+	for range 2 { // two workers
 		source, err := etcdkeys.NewSource(pipeletapi.Etcd{Endpoints: []string{address}, Prefix: "in/"}, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -16,20 +16,21 @@ import (
 )
 
 const (
-	// smallOps and smallBytes bound what is put together with others' commits: what is larger is a
-	// transaction of its own, which waits for nobody.
+	// smallOps and smallBytes are the maximum size of a commit that is merged with others. A larger
+	// one is a separate transaction, which starts at once.
 	smallOps   = 16
 	smallBytes = 64 << 10
-	// togetherBytes bounds what is put together. An etcd takes 1.5 MiB.
+	// togetherBytes is the maximum size of a merged transaction. An etcd accepts 1.5 MiB.
 	togetherBytes = 1 << 20
-	// atOnce is how many transactions with small commits are under way.
+	// atOnce is the maximum number of concurrent merged transactions.
 	atOnce = 2
 )
 
-// Hub makes the sinks of a process that write to the same etcd as the same user share a connection,
-// and their transactions: small commits that come while others are under way go as one. Each keeps
-// its condition, so the transaction is done for all or for none; if it fails, each is tried alone,
-// and gets its own result. With a nil Hub each works alone.
+// Hub makes the sinks of a process that write to the same etcd as the same user share a connection
+// and transactions: small commits that arrive while others are in progress are merged into one
+// transaction. Each keeps its condition, so the transaction succeeds for all or for none. If it
+// fails, each commit is tried separately, and gets its own result. With a nil Hub each sink works
+// alone.
 type Hub struct {
 	mu  sync.Mutex
 	all map[string]*link
@@ -47,22 +48,21 @@ type link struct {
 
 	mu      sync.Mutex
 	waiting []*commit
-	under   int // transactions that are under way
+	under   int // transactions in progress
 }
 
-// commit is one sink's.
+// commit is a sink's commit.
 type commit struct {
-	state    string // its key
+	state    string // the state's key
 	revision int64
-	ops      []clientv3.Op // the state's, too
+	ops      []clientv3.Op // includes the write of the state
 	bytes    int
 	done     chan struct{}
-	after    int64 // the state's revision then
+	after    int64 // the state's revision after the commit
 	err      error
 }
 
-// connect joins the sinks of an etcd and of a user. A secret that has changed counts as another
-// user.
+// connect returns the link for an etcd and a user. A changed secret counts as another user.
 func (h *Hub) connect(spec pipeletapi.Etcd, secrets endpoint.Secrets) (*link, error) {
 	if h == nil {
 		c, err := connect(spec, secrets)
@@ -97,13 +97,13 @@ func (h *Hub) connect(spec pipeletapi.Etcd, secrets endpoint.Secrets) (*link, er
 	return l, nil
 }
 
-// fixed is a secret that was read.
+// fixed is a secret that was already read.
 type fixed map[string][]byte
 
-// Read is store.Secrets'.
+// Read implements endpoint.Secrets.
 func (f fixed) Read(context.Context, string) (map[string][]byte, error) { return f, nil }
 
-// leave ends one sink's part, and the last one the connection.
+// leave removes one sink from the link. The last one closes the connection.
 func (l *link) leave() error {
 	if l.hub != nil {
 		l.hub.mu.Lock()
@@ -120,7 +120,7 @@ func (l *link) leave() error {
 	return l.client.Close()
 }
 
-// do writes a commit, and says the state's revision then.
+// do writes a commit, and returns the state's revision after it.
 func (l *link) do(ctx context.Context, c *commit) (int64, error) {
 	for _, op := range c.ops {
 		c.bytes += len(op.KeyBytes()) + len(op.ValueBytes())
@@ -143,18 +143,18 @@ func (l *link) do(ctx context.Context, c *commit) (int64, error) {
 	}
 	l.mu.Lock()
 	i := slices.Index(l.waiting, c)
-	if i >= 0 { // nobody has sent it, and nobody will
+	if i >= 0 { // it was not sent, and will not be
 		l.waiting = slices.Delete(l.waiting, i, i+1)
 	}
 	l.mu.Unlock()
 	if i >= 0 {
 		return 0, exactlyonce.Errorf(exactlyonce.Temporary, "writing to the destination: %w", ctx.Err())
 	}
-	<-c.done // it takes no longer than a transaction
+	<-c.done // this takes at most as long as a transaction
 	return c.after, c.err
 }
 
-// work writes what waits, until nothing does.
+// work writes waiting commits until there are none.
 func (l *link) work() {
 	for {
 		l.mu.Lock()
@@ -169,8 +169,8 @@ func (l *link) work() {
 	}
 }
 
-// some takes as many waiting commits as fit into a transaction, in order, without keys that occur
-// twice. The caller has the lock.
+// some takes as many waiting commits as fit into a transaction, in order, without duplicate keys.
+// The caller holds the lock.
 func (l *link) some() (some []*commit) {
 	ops, bytes, keys := 0, 0, map[string]bool{}
 	fits := func(c *commit) bool {
@@ -195,7 +195,7 @@ func (l *link) some() (some []*commit) {
 	return some
 }
 
-// together writes commits as one transaction and, if that fails, each by itself.
+// together writes commits as one transaction and, if that fails, each separately.
 func (l *link) together(all []*commit) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -214,8 +214,8 @@ func (l *link) together(all []*commit) {
 			}
 			return
 		}
-		// Whether it was done is not known to be false with every error. The conditions tell: what
-		// was done is done no second time.
+		// After some errors the transaction may have been executed. The conditions prevent a second
+		// execution.
 	}
 	var group sync.WaitGroup
 	for _, c := range all {

@@ -26,9 +26,9 @@ func shared(t *testing.T, hub *etcdkeys.Hub, address, name string) *etcdkeys.Sin
 	return s
 }
 
-// Many sinks write at once, some of them for the same pipelet, some the same key, some more than
-// goes together with others: each commit is done once or not at all, and it is known which; and
-// there are far fewer transactions than commits.
+// TestTogether: many sinks write at once, some for the same pipelet, some to the same key, some
+// commits too large to merge. Each commit is executed once or not at all, and its sink knows which.
+// There are far fewer transactions than commits.
 func TestTogether(t *testing.T) {
 	const names, rounds = 40, 25
 	address, c := start(t, embedded.Config{})
@@ -92,7 +92,8 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// Who may not write stops nobody else, and who stops waiting has written nothing, or is told.
+// TestTogetherRefused: a sink without permission stops no other sink. A sink that stops waiting has
+// written nothing, or learns that it has.
 func TestTogetherRefused(t *testing.T) {
 	address, c := start(t, embedded.Config{})
 	hub := etcdkeys.NewHub()

@@ -1,4 +1,4 @@
-// Package nodeerr translates errors of the node API for a worker.
+// Package nodeerr translates errors of the node API into a worker's faults.
 package nodeerr
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/pipelets/exactlyonce"
 )
 
-// Fault returns the meaning of an error. The outcome of a failed commit is unknown, unless the
-// error says otherwise.
+// Fault classifies an error. The outcome of a failed commit is unknown, unless the error says
+// otherwise.
 func Fault(err error, what string) error {
 	if err == nil {
 		return nil

@@ -1,15 +1,14 @@
-// Package parquet has a folder with files of Apache Parquet as a destination and as a source.
+// Package parquet is a destination and a source of files of Apache Parquet in a folder.
 //
-// A destination's files are numbered, one for each batch that has rows, in a folder of the
-// pipelet's own below the given one (so DuckDB reads them all as PATH/**/*.parquet). A file is
-// written under another name, synced to the disk, and only then gets its number, so a reader never
-// sees a partial file. The source's position is in the file's footer, so rows and position cannot
-// diverge. The next file's number is decided under a lock of the folder (flock(2)), which ends with
-// the process that has it: of two workers one writes, and the other one gets an error about the
-// conflict.
+// A destination's files are numbered, one for each batch with rows, in a folder of the pipelet
+// below the given one (so DuckDB reads all of them as PATH/**/*.parquet). A file is written under
+// another name, synced to the disk, and only then renamed to its number, so a reader never sees a
+// partial file. The source's position is in the file's footer, so rows and position cannot diverge.
+// A worker chooses the next number under a lock of the folder (flock(2)), which ends with its
+// process: of two workers one writes, and the other one gets a Conflict.
 //
-// If the flow left nothing of many batches, there would be endless files without rows. So a file
-// without rows does not use up its number: the next batch replaces it.
+// If the flow returned no rows for many batches, there would be endless files without rows. So a
+// file without rows does not use up its number: the next batch replaces it.
 package parquet
 
 import (
@@ -33,23 +32,23 @@ import (
 const (
 	suffix    = ".parquet"
 	digits    = 20
-	temporary = ".writing-" // what a file's name begins with until it is whole
+	temporary = ".writing-" // prefix of an unfinished file's name
 	lockName  = ".lock"
-	// footerKey is under which the footer has what the destination knows.
+	// footerKey is the key of the destination's record in the footer.
 	footerKey = "netcraq.pipelet"
-	// maxFooter bounds what is taken from a footer, in bytes.
+	// maxFooter is the maximum size of that record, in bytes.
 	maxFooter = 64 << 10
 )
 
-// footer is what a file says about itself and of those before it.
+// footer is the record in a file's footer. It describes the file and those before it.
 type footer struct {
-	// Lake names the folder's life: it is made up with its first file.
+	// Lake identifies the folder's lifetime: a random name from its first file on.
 	Lake  string            `json:"lake"`
 	State exactlyonce.State `json:"state"`
 }
 
-// schema is that of the files. A value that is text is in the column value, another one in bytes;
-// a row that deletes its key has neither.
+// schema is the schema of the files. The column value has a value that is text, the column bytes
+// any other value. A row that deletes its key has neither.
 var schema = arrow.NewSchema([]arrow.Field{
 	{Name: "key", Type: arrow.BinaryTypes.String},
 	{Name: "value", Type: arrow.BinaryTypes.String, Nullable: true},
@@ -65,17 +64,17 @@ func Check(spec pipeletapi.Parquet) error {
 	return nil
 }
 
-// Overlap says whether a source's folder contains a destination's files.
+// Overlap reports whether a source's folder contains a destination's files.
 func Overlap(src, dst pipeletapi.Parquet) bool {
 	return strings.HasPrefix(filepath.Clean(src.Path)+"/", filepath.Clean(dst.Path)+"/")
 }
 
-// numbered is the name of a file.
+// numbered is the name of the file with a number.
 func numbered(folder string, n uint64) string {
 	return filepath.Join(folder, fmt.Sprintf("%0*d%s", digits, n, suffix))
 }
 
-// span is the lowest and the highest number of a folder's files; 0 if there are none.
+// span returns the lowest and the highest number of a folder's files; 0 if there are none.
 func span(folder string) (low, high uint64, err error) {
 	all, err := os.ReadDir(folder)
 	if err != nil {
@@ -95,7 +94,7 @@ func span(folder string) (low, high uint64, err error) {
 	return low, high, nil
 }
 
-// footerOf is what a file's footer says. A file that somebody else wrote says nothing.
+// footerOf reads the record in a file's footer. A file of another program has none.
 func footerOf(r *file.Reader) (f footer, err error) {
 	text := r.MetaData().KeyValueMetadata().FindValue(footerKey)
 	if text == nil {
@@ -107,7 +106,7 @@ func footerOf(r *file.Reader) (f footer, err error) {
 	return f, json.Unmarshal([]byte(*text), &f)
 }
 
-// open opens a file. What arrow-go panics at is an error: the file is not what it says.
+// open opens a file. It returns an error if arrow-go panics, because then the file is malformed.
 func open(name string) (f *os.File, r *file.Reader, err error) {
 	if f, err = os.Open(name); err != nil {
 		return nil, nil, err
@@ -127,7 +126,7 @@ func open(name string) (f *os.File, r *file.Reader, err error) {
 	return f, r, nil
 }
 
-// fault says what an error of the file system's means. What somebody has to put right is refused.
+// fault classifies an error of the file system. Refused means that a person must fix something.
 func fault(err error, what string) error {
 	if err == nil {
 		return nil

@@ -27,7 +27,7 @@ import (
 
 const name = "shop/p1/0011223344556677"
 
-// lake is a destination, and what it knows.
+// lake is a destination and its known state.
 type lake struct {
 	t *testing.T
 	*Sink
@@ -54,7 +54,7 @@ func (l *lake) again() {
 	}
 }
 
-// put commits rows after what is known.
+// put commits rows after the known state.
 func (l *lake) put(rows ...endpoint.Row) error {
 	next := exactlyonce.State{Rows: l.known.Rows + uint64(len(rows))}
 	next.Position = exactlyonce.Position{Epoch: "e", Seq: l.known.Position.Seq + 1}
@@ -74,7 +74,7 @@ func (l *lake) must(rows ...endpoint.Row) {
 
 func row(key, value string) endpoint.Row { return endpoint.Row{Key: key, Value: []byte(value)} }
 
-// files are the names in the pipelet's folder, without the lock.
+// files are the names of the files in the pipelet's folder, without the lock.
 func (l *lake) files() (names []string) {
 	l.t.Helper()
 	all, err := os.ReadDir(l.folder)
@@ -89,7 +89,7 @@ func (l *lake) files() (names []string) {
 	return names
 }
 
-// read takes all that a source has, most at a time.
+// read returns all records of a source, reading at most most at a time.
 func read(t *testing.T, s *Source, from exactlyonce.Position, most int) (all []endpoint.Record) {
 	t.Helper()
 	for {
@@ -122,7 +122,7 @@ func text(records []endpoint.Record) string {
 	return strings.Join(all, " ")
 }
 
-// What is written is read by DuckDB, and by a source from each position.
+// TestRoundTrip: DuckDB reads the written files, and a source reads them from each position.
 func TestRoundTrip(t *testing.T) {
 	dir := t.TempDir()
 	l := open1(t, dir)
@@ -153,7 +153,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("the versions do not grow: %d, %d", all[i-1].Version, r.Version)
 		}
 	}
-	// What comes later is seen, also in the place of the last file, which has no rows yet.
+	// A source sees later rows, also if they replace the last file, which has no rows yet.
 	l.must(row("e", "5"))
 	if got := text(read(t, s, all[len(all)-1].At, 10)); got != "e=5" {
 		t.Errorf("later: %q", got)
@@ -177,7 +177,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// Of two workers one writes; the other one is told, whether or not there were rows.
+// TestConflict: of two workers one writes, and the other one gets a Conflict, with or without rows.
 func TestConflict(t *testing.T) {
 	dir := t.TempDir()
 	a, b := open1(t, dir), open1(t, dir)
@@ -193,21 +193,21 @@ func TestConflict(t *testing.T) {
 		l.again()
 	}
 	a.must()
-	conflict(b) // who began before the first file
-	a.must()    // in the place of the file without rows
+	conflict(b) // b began before the first file
+	a.must()    // replaces the file without rows
 	conflict(b)
 	b.must(row("x", "1"))
 	conflict(a)
 	a.must()
 	a.must()
-	a.must(row("y", "1")) // takes the number that b takes for free
+	a.must(row("y", "1")) // takes the number that b considers free
 	conflict(b)
 	b.must()
-	// A folder that was emptied meanwhile, and one that was begun again.
+	// A folder that was emptied meanwhile, and one that was recreated.
 	if err := os.RemoveAll(filepath.Join(dir, "shop")); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.put(row("z", "1")); exactlyonce.KindOf(err) != exactlyonce.Conflict { // it is opened again
+	if err := b.put(row("z", "1")); exactlyonce.KindOf(err) != exactlyonce.Conflict { // the folder must be opened again
 		t.Errorf("without its folder: %v", err)
 	}
 	b.again()
@@ -218,7 +218,8 @@ func TestConflict(t *testing.T) {
 	conflict(a)
 }
 
-// The lock is waited for, and ends with who has it. What a worker that died has left is put away.
+// TestLock: a worker waits for the lock, which ends with its holder. It removes the unfinished
+// files of a dead worker.
 func TestLock(t *testing.T) {
 	l := open1(t, t.TempDir())
 	l.must(row("a", "1"))
@@ -246,8 +247,8 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// A full disk, one that takes no writes and one that is not mounted are said in words; nothing of a
-// batch is seen, and it continues when the cause is gone.
+// TestFullDisk: a full disk, a read-only one and an unmounted one are reported clearly. Nothing of
+// a batch becomes visible, and the worker continues when the cause is gone.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := NewSink(pipeletapi.Parquet{Path: dir}, name); err != nil {
@@ -299,7 +300,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// other writes a file as somebody else would.
+// other writes a file as another program would.
 func other(t *testing.T, file string, fields []arrow.Field, fill func(*array.RecordBuilder)) {
 	t.Helper()
 	sc := arrow.NewSchema(fields, nil)
@@ -312,7 +313,7 @@ func other(t *testing.T, file string, fields []arrow.Field, fill func(*array.Rec
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As others do, it says in the footer how it has the columns in memory.
+	// Like other libraries, it stores its in-memory schema in the footer.
 	w, err := pqarrow.NewFileWriter(sc, out, nil, pqarrow.NewArrowWriterProperties(pqarrow.WithStoreSchema()))
 	if err == nil {
 		err = w.Write(batch)
@@ -325,8 +326,8 @@ func other(t *testing.T, file string, fields []arrow.Field, fill func(*array.Rec
 	}
 }
 
-// A schema that changes is said in words and stops the source there; when the file is put right it
-// continues. Files of others need no more than a key and a value.
+// TestSchemaChanges: a changed schema is reported clearly and stops the source there. The source
+// continues when the file is fixed. Files of other programs need only a key and a value.
 func TestSchemaChanges(t *testing.T) {
 	dir := t.TempDir()
 	at := func(n uint64) string { return numbered(dir, n) }
@@ -380,7 +381,7 @@ func TestSchemaChanges(t *testing.T) {
 	if got := text(read(t, s, from, 10)); got != "c=vc" {
 		t.Errorf("put right: %q", got)
 	}
-	// What was read may be deleted; what was not may not.
+	// Files that were read may be deleted; others may not.
 	for _, n := range []uint64{3, 4} {
 		os.Remove(at(n))
 	}
@@ -398,8 +399,8 @@ func TestSchemaChanges(t *testing.T) {
 	refused(from, "no row of")
 }
 
-// A column is text or bytes by Parquet's own type: how the library that wrote the file had it in
-// memory, which it may say in the footer, makes no difference.
+// TestLibraries: Parquet's own type decides whether a column is text or bytes. The in-memory type
+// of the writing library, which may be in the footer, makes no difference.
 func TestLibraries(t *testing.T) {
 	add := func(b array.Builder) {
 		if err := b.AppendValueFromString("eHg="); err != nil { // bytes are in base64
@@ -436,7 +437,7 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
-// A file that somebody has damaged is refused, or has other records; it ends nobody.
+// TestDamaged: a damaged file is refused, or yields other records. It crashes no process.
 func TestDamaged(t *testing.T) {
 	dir := t.TempDir()
 	l := open1(t, dir)
@@ -456,7 +457,7 @@ func TestDamaged(t *testing.T) {
 		bad := slices.Clone(good)
 		for range 1 + seed.IntN(3) {
 			at := seed.IntN(len(bad))
-			if seed.IntN(2) == 0 { // the footer is where the lengths are
+			if seed.IntN(2) == 0 { // the footer has the lengths
 				at = len(bad) - 1 - seed.IntN(len(bad)/3)
 			}
 			bad[at] = byte(seed.Uint32())

@@ -27,27 +27,27 @@ import (
 )
 
 const (
-	// lockTimeout is how long to wait for the lock: a worker has it while it writes one file.
+	// lockTimeout is the maximum wait for the lock. A worker holds it while it writes one file.
 	lockTimeout = 5 * time.Second
 	lockPause   = 5 * time.Millisecond
 )
 
-// Sink writes files. Each commit is exactly once, even if a pipelet does not request it.
+// Sink writes files. Each commit is exactly once, even if the pipelet does not request it.
 type Sink struct {
-	path   string // the given folder: it is not created here
-	folder string // the pipelet's, below it
+	path   string // the given folder, which Sink does not create
+	folder string // the pipelet's folder below it
 	lock   *os.File
-	number uint64 // of the newest file; 0: there is none
+	number uint64 // number of the newest file; 0: there is none
 	lake   string
 }
 
-// NewSink makes a destination. name is the pipelet's and its source's.
+// NewSink makes a destination. name identifies the pipelet and its source.
 func NewSink(spec pipeletapi.Parquet, name string) (*Sink, error) {
 	path := filepath.Clean(spec.Path)
 	return &Sink{path: path, folder: filepath.Join(path, filepath.FromSlash(name))}, nil
 }
 
-// Close ends it.
+// Close releases the lock.
 func (s *Sink) Close() error {
 	if s.lock == nil {
 		return nil
@@ -57,11 +57,11 @@ func (s *Sink) Close() error {
 	return err
 }
 
-// Most is store.Batcher's: small files are slow to read.
+// Most implements endpoint.Batcher: small files are slow to read.
 func (s *Sink) Most() int { return 1000 }
 
-// Open is store.Sink's. It makes the pipelet's folder, but not the given one: if a disk is not
-// mounted, nothing is written in its place.
+// Open implements endpoint.Sink. It makes the pipelet's folder, but not the given one: if a disk is
+// not mounted, nothing is written in its place.
 func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	if at, err := os.Stat(s.path); err != nil || !at.IsDir() {
 		return state, exactlyonce.Errorf(exactlyonce.Refused, "there is no folder %s: make it, or mount what is to be there", s.path)
@@ -78,7 +78,7 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	if err != nil {
 		return state, err
 	}
-	for _, name := range left { // of a worker that died: they are written under the lock only
+	for _, name := range left { // files of a dead worker: a living one writes only under the lock
 		os.Remove(name)
 	}
 	_, s.number, err = span(s.folder)
@@ -97,7 +97,7 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	return f.State, nil
 }
 
-// make makes the pipelet's folder, and has the disk know about it.
+// make makes the pipelet's folder, and syncs it to the disk.
 func (s *Sink) make() error {
 	rest, err := filepath.Rel(s.path, s.folder)
 	if err != nil {
@@ -118,7 +118,8 @@ func (s *Sink) make() error {
 	return nil
 }
 
-// hold takes the folder's lock. It is a new file each time: the folder may be another one.
+// hold takes the folder's lock. It opens the lock's file each time, because the folder may have
+// been replaced.
 func (s *Sink) hold(ctx context.Context) (unlock func(), err error) {
 	s.Close()
 	name := filepath.Join(s.folder, lockName)
@@ -138,7 +139,7 @@ func (s *Sink) hold(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// newest is what the newest file says, and how many rows it has.
+// newest returns the newest file's footer and its number of rows.
 func (s *Sink) newest() (f footer, rows int64, err error) {
 	name := numbered(s.folder, s.number)
 	h, r, err := open(name)
@@ -156,7 +157,7 @@ func (s *Sink) newest() (f footer, rows int64, err error) {
 	return f, r.NumRows(), nil
 }
 
-// Commit is store.Sink's.
+// Commit implements endpoint.Sink.
 func (s *Sink) Commit(ctx context.Context, was, next exactlyonce.State, rows []endpoint.Row) error {
 	batch, err := columns(rows)
 	if err != nil {
@@ -164,7 +165,7 @@ func (s *Sink) Commit(ctx context.Context, was, next exactlyonce.State, rows []e
 	}
 	defer batch.Release()
 	unlock, err := s.hold(ctx)
-	if errors.Is(err, fs.ErrNotExist) { // another disk is mounted there, or none: Open says which
+	if errors.Is(err, fs.ErrNotExist) { // another disk, or none, is mounted there: Open finds out
 		return exactlyonce.Errorf(exactlyonce.Conflict, "the pipelet's folder is gone: %w", err)
 	}
 	if err != nil {
@@ -210,14 +211,14 @@ func (s *Sink) Commit(ctx context.Context, was, next exactlyonce.State, rows []e
 		}
 		return fault(err, "writing to "+s.folder)
 	}
-	if err := sync(s.folder); err != nil { // the file is there, and may go with the machine
+	if err := sync(s.folder); err != nil { // the file exists, but may be lost in a crash of the machine
 		return exactlyonce.Errorf(exactlyonce.Unknown, "bringing %s to the disk: %w", s.folder, err)
 	}
 	s.number = n
 	return nil
 }
 
-// write writes a file under a name that nobody reads, and brings it to the disk.
+// write writes a file under a name that no reader uses, and syncs it to the disk.
 func (s *Sink) write(f footer, batch arrow.RecordBatch) (name string, err error) {
 	out, err := os.CreateTemp(s.folder, temporary)
 	if err != nil {
@@ -232,7 +233,7 @@ func (s *Sink) write(f footer, batch arrow.RecordBatch) (name string, err error)
 		return out.Name(), err
 	}
 	properties := pq.NewWriterProperties(pq.WithCompression(compress.Codecs.Snappy))
-	// The library closes what it writes to, and the file is to be synced after that.
+	// The library closes its writer, but the file must stay open for the sync after that.
 	w, err := pqarrow.NewFileWriter(schema, struct{ io.Writer }{out}, properties, pqarrow.DefaultWriterProps())
 	if err != nil {
 		return out.Name(), err
@@ -251,7 +252,7 @@ func (s *Sink) write(f footer, batch arrow.RecordBatch) (name string, err error)
 	return out.Name(), out.Sync()
 }
 
-// columns makes a batch of rows.
+// columns makes an Arrow batch of rows.
 func columns(rows []endpoint.Row) (arrow.RecordBatch, error) {
 	b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
 	defer b.Release()
@@ -278,7 +279,7 @@ func columns(rows []endpoint.Row) (arrow.RecordBatch, error) {
 	return b.NewRecordBatch(), nil
 }
 
-// sync brings a folder's names to the disk.
+// sync syncs a folder's entries to the disk.
 func sync(folder string) error {
 	d, err := os.Open(folder)
 	if err != nil {

@@ -22,18 +22,18 @@ import (
 )
 
 const (
-	// pause is from one look for the next file to the one after.
+	// pause is the interval between checks for the next file.
 	pause = 50 * time.Millisecond
-	// maxGroup bounds a row group, in bytes: it is read as a whole.
+	// maxGroup is the maximum size of a row group, in bytes, because it is read as a whole.
 	maxGroup = 256 << 20
-	// chunk is how many rows are decoded at once.
+	// chunk is the number of rows that are decoded at once.
 	chunk = 1024
 )
 
-// Source reads the files of a folder that are called NUMBER.parquet, with consecutive numbers:
-// those of a destination, or files that another program writes and then renames. They have a column
-// key, and value, bytes and deleted as far as they are needed, as in a destination. A record's
-// Version is its file's number times 2^32, plus its place in it, from 1 on.
+// Source reads the files NUMBER.parquet of a folder, with consecutive numbers. A destination makes
+// them, or another program, which must write a file under another name and then rename it. The
+// files have a column key, and the columns value, bytes and deleted as needed, as in a destination.
+// A record's Version is its file's number times 2^32, plus its place in the file, from 1 on.
 type Source struct {
 	folder string
 	open   *reading
@@ -45,7 +45,7 @@ func NewSource(spec pipeletapi.Parquet) (*Source, error) {
 	return &Source{folder: filepath.Clean(spec.Path)}, nil
 }
 
-// Close ends it.
+// Close closes the open file.
 func (s *Source) Close() error {
 	if s.open != nil {
 		s.open.close()
@@ -54,7 +54,8 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// Read is store.Source's. Of a position, Seq is the file's number and Sub the row in it, from 0 on.
+// Read implements endpoint.Source. A position's Seq is the file's number, and Sub the row in it,
+// from 0 on.
 func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) ([]endpoint.Record,
 	exactlyonce.Position, error) {
 	for {
@@ -77,7 +78,7 @@ func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) 
 	}
 }
 
-// read gives what there is after a position.
+// read returns the existing records after a position.
 func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) (records []endpoint.Record, err error) {
 	if s.open != nil && s.at != from {
 		s.Close()
@@ -98,7 +99,8 @@ func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) 
 			from = more[len(more)-1].At
 			continue
 		}
-		// The file is read. One without rows may get some yet, until there is a file after it.
+		// The file is finished. One without rows may still be replaced by one with rows, until
+		// there is a file after it.
 		n, empty := s.open.number, s.open.rows == 0
 		if _, err := os.Lstat(numbered(s.folder, n+1)); errors.Is(err, fs.ErrNotExist) {
 			if empty {
@@ -112,7 +114,7 @@ func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) 
 		if s.open, err = s.file(ctx, n+1, from); err != nil {
 			return nil, err
 		}
-		if empty { // it may have got rows between the two looks
+		if empty { // it may have been replaced between the two checks
 			again, err := s.file(ctx, n, from)
 			if err != nil {
 				return nil, err
@@ -128,7 +130,7 @@ func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) 
 	return records, nil
 }
 
-// begin opens the file of a position, or the one after it. It opens none if there is none yet.
+// begin opens the file of a position, or the one after it. If neither exists yet it opens none.
 func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	n := from.Seq
 	if n == 0 {
@@ -149,7 +151,7 @@ func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	// The file was read and may be gone; what is after it may not.
+	// A file that was read may be deleted; the one after it may not.
 	r, next := s.file(ctx, n+1, from)
 	if next == nil {
 		s.open = r
@@ -167,7 +169,8 @@ func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 		"anew", numbered(s.folder, n), low)
 }
 
-// unnumbered says what is wrong with a folder that has files, none of which is ever read.
+// unnumbered returns an error if a folder has files but none with a number, because they are never
+// read.
 func (s *Source) unnumbered() error {
 	others, err := filepath.Glob(filepath.Join(s.folder, "*"+suffix))
 	if err != nil || len(others) == 0 {
@@ -177,7 +180,7 @@ func (s *Source) unnumbered() error {
 		"such as %s, and none of those in %s is", filepath.Base(others[0]), digits, filepath.Base(numbered("", 1)), s.folder)
 }
 
-// file opens a file, and goes to the row after a position if that is in it.
+// file opens a file, and skips to the row after a position if that is in the file.
 func (s *Source) file(ctx context.Context, n uint64, from exactlyonce.Position) (*reading, error) {
 	r, err := newReading(ctx, numbered(s.folder, n), n)
 	if err != nil {
@@ -199,18 +202,18 @@ func (s *Source) file(ctx context.Context, n uint64, from exactlyonce.Position) 
 	return r, nil
 }
 
-// reading is a file that is read.
+// reading is an open file.
 type reading struct {
 	name   string
 	lake   string
 	number uint64
 	rows   int64
 	f      *os.File
-	r      pqarrow.RecordReader // nil: it has no rows
-	place  [4]int               // of key, value, bytes and deleted among the columns that are read; -1: it has none
-	batch  arrow.RecordBatch    // the reader's
-	first  int64                // of the batch, in the file
-	skip   int64                // rows that are not to be given (again)
+	r      pqarrow.RecordReader // nil: the file has no rows
+	place  [4]int               // places of key, value, bytes and deleted among the read columns; -1: not in the file
+	batch  arrow.RecordBatch    // the reader's current batch
+	first  int64                // number of the batch's first row in the file
+	skip   int64                // rows that were returned before
 }
 
 func newReading(ctx context.Context, name string, n uint64) (_ *reading, err error) {
@@ -244,7 +247,7 @@ func newReading(ctx context.Context, name string, n uint64) (_ *reading, err err
 	if err != nil {
 		return nil, exactlyonce.Errorf(exactlyonce.Refused, "%s cannot be read as Parquet: %w", name, err)
 	}
-	// What its writer says about the columns in its own memory is left out: Parquet's types count.
+	// The writer's in-memory schema is ignored: Parquet's types count.
 	if files.Manifest, err = pqarrow.NewSchemaManifest(p.MetaData().Schema, nil, &files.Props); err != nil {
 		return nil, exactlyonce.Errorf(exactlyonce.Refused, "%s cannot be read as Parquet: %w", name, err)
 	}
@@ -258,7 +261,7 @@ func newReading(ctx context.Context, name string, n uint64) (_ *reading, err err
 	return r, nil
 }
 
-// columns says which columns are read, and checks their types.
+// columns selects the columns to read, and checks their types.
 func (r *reading) columns(have []pqarrow.SchemaField) (leaves []int, err error) {
 	want := []struct {
 		name string
@@ -291,7 +294,7 @@ func (r *reading) columns(have []pqarrow.SchemaField) (leaves []int, err error) 
 			return nil, exactlyonce.Errorf(exactlyonce.Refused, "%s: its column %s is of the type %s, and is to be text, or of deleted "+
 				"a truth value: cast it where it is written", r.name, w.name, is)
 		}
-		r.place[i] = len(leaves) // the reader gives them in this order
+		r.place[i] = len(leaves) // the reader returns them in this order
 		leaves = append(leaves, at[0].ColIndex)
 	}
 	if r.place[1] == -1 && r.place[2] == -1 {
@@ -307,7 +310,7 @@ func (r *reading) close() {
 	r.f.Close()
 }
 
-// read gives the next records, or none at the file's end.
+// read returns the next records, or none at the file's end.
 func (r *reading) read(most int) (records []endpoint.Record, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -342,7 +345,7 @@ func (r *reading) read(most int) (records []endpoint.Record, err error) {
 	return records, nil
 }
 
-// record makes a record of the batch's row i.
+// record makes a record of row i of the batch.
 func (r *reading) record(i int) (out endpoint.Record, err error) {
 	cell := func(column int) (b []byte, ok bool) {
 		if r.place[column] == -1 {
@@ -373,7 +376,7 @@ func (r *reading) record(i int) (out endpoint.Record, err error) {
 	if out.Value, ok = cell(1); ok {
 		return out, nil
 	}
-	if out.Value, ok = cell(2); !ok { // NULL: as a row of a flow deletes
+	if out.Value, ok = cell(2); !ok { // NULL is a deletion, as in a flow's rows
 		out.Value, out.Deleted = nil, true
 	}
 	return out, nil

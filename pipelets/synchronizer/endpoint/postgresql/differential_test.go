@@ -86,7 +86,7 @@ func (g generator) hex(n int) string {
 	return fmt.Sprintf("%x", b)
 }
 
-// text has the letters that its alphabet has, and what is special to somebody.
+// text makes text from an alphabet's letters and from special characters.
 func (g generator) text(alphabet string, most int) string {
 	letters := []rune(alphabet + "aZ09 \t\n\r'\"\\{}()[],;:$%&|!@#NULLnull\x01\x7f")
 	b := make([]rune, g.IntN(most+1))
@@ -173,8 +173,8 @@ func (g generator) bounds(a, b string) string {
 	return pick(g, "[", "(") + pick(g, "", a) + "," + pick(g, "", b) + pick(g, "]", ")")
 }
 
-// kinds are PostgreSQL's types, each with a function that makes a value of it. The test makes
-// another value where the source's own table refuses one.
+// kinds are PostgreSQL's types, each with a function that makes a value. If the source's own table
+// refuses a value, the test makes another one.
 func (g generator) kinds(alphabet string) map[string]func() string {
 	text := func() string { return g.text(alphabet, 30) }
 	short := func() string { return g.text(alphabet, 5) }
@@ -242,25 +242,25 @@ func (g generator) kinds(alphabet string) map[string]func() string {
 	return all
 }
 
-// oddSettings are what a role's sessions begin with, which no value may depend on.
+// oddSettings are settings of a role's sessions. No value may depend on them.
 var oddSettings = []string{"extra_float_digits = -10", "datestyle = 'SQL, DMY'", "intervalstyle = sql_standard",
 	"timezone = 'Asia/Kolkata'", "bytea_output = escape", "array_nulls = off", "xmloption = document",
 	"quote_all_identifiers = on", "client_encoding = LATIN1", "search_path = other", "lc_monetary = 'C.utf8'",
 	"standard_conforming_strings = off", "transform_null_equals = on", "default_transaction_isolation = 'serializable'"}
 
-// differential sends a table of one type into another one, while workers and servers die.
+// differential copies a table of one type into another table, while workers and servers die.
 type differential struct {
 	t        *testing.T
 	s        *pgtest.Server
 	spec     pipeletapi.PostgreSQL
-	rows     uint64 // of the source
+	rows     uint64 // rows in the source
 	g        generator
 	kill     bool
 	kills    int
 	refusals map[string]string
 }
 
-// run has workers that die send all rows, and returns the keys of those that were refused.
+// run copies all rows with workers that die, and returns the keys of the refused rows.
 func (d *differential) run(to pipeletapi.PostgreSQL, name string, eoio bool) {
 	t, ctx := d.t, d.t.Context()
 	var source *postgresql.Source
@@ -305,7 +305,7 @@ func (d *differential) run(to pipeletapi.PostgreSQL, name string, eoio bool) {
 		if failed = err; err != nil {
 			continue
 		}
-		if len(records) == 0 { // it has all, or the server is slow
+		if len(records) == 0 { // all rows were read, or the server is slow
 			if at.Rows >= d.rows {
 				return
 			}
@@ -341,10 +341,10 @@ func (d *differential) run(to pipeletapi.PostgreSQL, name string, eoio bool) {
 			if how == 0 {
 				d.s.Start()
 			}
-			failed = begin() // another worker continues from what is there
+			failed = begin() // another worker continues from the destination's state
 		}
 		switch {
-		case exactlyonce.KindOf(failed) == exactlyonce.Refused && len(rows) > 1: // one after the other, to find which
+		case exactlyonce.KindOf(failed) == exactlyonce.Refused && len(rows) > 1: // to find the refused one
 			failed = d.single(out, &at, records)
 		case exactlyonce.KindOf(failed) == exactlyonce.Refused:
 			d.refuse(rows[0], failed)
@@ -360,7 +360,7 @@ func (d *differential) refuse(r endpoint.Row, why error) {
 	d.refusals[r.Key] = why.Error()
 }
 
-// single writes records one at a time, and leaves out those that are refused.
+// single writes records one at a time, and skips those that are refused.
 func (d *differential) single(out *postgresql.Sink, at *exactlyonce.State, records []endpoint.Record) error {
 	ctx := d.t.Context()
 	state, err := out.Open(ctx)
@@ -387,9 +387,9 @@ func (d *differential) single(out *postgresql.Sink, at *exactlyonce.State, recor
 	return nil
 }
 
-// TestDifferential sends random values of every type from a table to another one, between databases
-// of several encodings, with settings of the role that change texts, and with workers and servers
-// that die. What arrives is, to the byte, what was there, or was refused in words.
+// TestDifferential copies random values of every type from a table to another one, between
+// databases of several encodings, with role settings that change texts, and with workers and
+// servers that die. Each value arrives unchanged, to the byte, or is refused with a clear error.
 func TestDifferential(t *testing.T) {
 	s := pgtest.New(t)
 	seed := uint64(time.Now().UnixNano())
@@ -443,7 +443,7 @@ func TestDifferential(t *testing.T) {
 			if i++; i%2 == 0 {
 				to = pick(g, "utf", "latin", "koi", "euc")
 			}
-			if *differentialRows < 10_000 && g.IntN(20) > 0 { // some of the tables, others each time
+			if *differentialRows < 10_000 && g.IntN(20) > 0 { // only some of the tables, others each time
 				continue
 			}
 			tables++
@@ -469,7 +469,7 @@ func TestDifferential(t *testing.T) {
 					}
 				}
 			}
-			if n := g.IntN(each); g.IntN(2) == 0 { // a key comes back with NULL
+			if n := g.IntN(each); g.IntN(2) == 0 { // an existing key gets a NULL value
 				exec(c, fmt.Sprintf("INSERT INTO %s (key, value) SELECT key, NULL FROM %s WHERE seq = %d", src, src, n))
 			}
 			if err := c.QueryRow(ctx, "SELECT count(*) FROM "+src).Scan(&d.rows); err != nil {
@@ -483,7 +483,7 @@ func TestDifferential(t *testing.T) {
 			clear(d.refusals)
 			d.run(pipeletapi.PostgreSQL{Address: s.Address, Database: to, Table: dst}, dst, i%3 > 0)
 
-			// What is there, as text and, of text's and bytes' own types too, to the byte.
+			// The rows as text and, for text and bytes, also to the byte in the original type.
 			rows := func(database, table string) map[string]string {
 				c := connect(database)
 				defer c.Close(ctx)

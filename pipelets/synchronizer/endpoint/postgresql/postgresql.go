@@ -1,11 +1,12 @@
-// Package postgresql has a table of a PostgreSQL as a source and as a destination.
+// Package postgresql is a source and a destination of rows in a table of a PostgreSQL database.
 //
 // A destination's position is a row of the table netcraq_pipelets. The transaction that writes the
-// rows also updates it, if it has the expected value: exactly once.
+// rows also updates the position, on the condition that it has the expected value. So each row is
+// written exactly once.
 //
-// A source is read in the order of its transactions' numbers, and only as far as all transactions
-// with a lower number have ended, so that a late commit with a low number is not missed. A serial
-// number would not do, because a transaction that takes its number first may commit last.
+// A source is read in the order of transaction IDs (xid), and only as far as all transactions with
+// a lower ID have ended, so that a late commit with a low ID is not missed. A serial number would
+// not do, because the transaction that takes the lowest number may commit last.
 package postgresql
 
 import (
@@ -29,13 +30,14 @@ import (
 	"github.com/netcraq/netcraq/pipelets/synchronizer/endpoint"
 )
 
-// StateTable is a destination's table for the state of pipelets, in the schema of its table.
+// StateTable is a destination's table for the state of pipelets, in the schema of the destination's
+// table.
 const StateTable = "netcraq_pipelets"
 
 const (
 	callTimeout = 5 * time.Second
-	// maxGreeting and maxMessage bound a message that a server sends before and after it has let
-	// the session begin. Memory for a message is taken as soon as its length is announced.
+	// maxGreeting and maxMessage are the maximum size of a server's message before and after the
+	// session begins. Memory for a message is allocated as soon as its length is announced.
 	maxGreeting, maxMessage = 1 << 20, 64 << 20
 )
 
@@ -54,7 +56,7 @@ func Check(spec pipeletapi.PostgreSQL) error {
 	return nil
 }
 
-// identifier is a table's name in parts.
+// identifier splits a table's name into its parts.
 func identifier(table string) pgx.Identifier {
 	if schema, name, ok := strings.Cut(table, "."); ok {
 		return pgx.Identifier{schema, name}
@@ -62,19 +64,19 @@ func identifier(table string) pgx.Identifier {
 	return pgx.Identifier{"public", table}
 }
 
-// link is a connection that is made when it is needed, and again when it was lost.
+// link is a connection that is opened on first use, and again after a loss.
 type link struct {
 	spec    pipeletapi.PostgreSQL
 	secrets endpoint.Secrets
 	conn    *pgx.Conn
 }
 
-// get gives the connection. fresh says that it was made now.
+// get returns the connection. fresh reports whether it was opened by this call.
 func (l *link) get(ctx context.Context) (conn *pgx.Conn, fresh bool, err error) {
 	if l.conn != nil && !l.conn.IsClosed() {
 		return l.conn, false, nil
 	}
-	cfg, err := pgx.ParseConfig("sslmode=disable") // nothing of the process's environment but this
+	cfg, err := pgx.ParseConfig("sslmode=disable") // ignores the process's environment except for this
 	if err != nil {
 		return nil, false, err
 	}
@@ -123,14 +125,14 @@ func (l *link) get(ctx context.Context) (conn *pgx.Conn, fresh bool, err error) 
 	return l.conn, true, nil
 }
 
-// settings are what a session begins with.
+// settings are the parameters of each session.
 var settings = map[string]string{
 	"application_name": "netcraq-pipelets",
-	// What a worker that was cut off has begun does not hold up the next one for longer.
+	// Limits the time for which the transaction of a cut-off worker can block the next worker.
 	"idle_in_transaction_session_timeout": "10s",
 	"statement_timeout":                   "10s",
 	"search_path":                         "pg_catalog",
-	// Texts of values do not depend on what is set for the database or the role.
+	// Makes the text form of values independent of the settings of the database and the role.
 	"client_encoding":    "UTF8",
 	"datestyle":          "ISO, MDY",
 	"intervalstyle":      "postgres",
@@ -140,19 +142,19 @@ var settings = map[string]string{
 	"bytea_output":       "hex",
 	"lc_monetary":        "C",
 	"xmloption":          "content",
-	// regclass and its like have names in their texts.
+	// The text form of regclass and similar types contains names.
 	"quote_all_identifiers": "off",
 }
 
-// notBouncers are the settings that PgBouncer's oldest version in use does not pass on.
+// notBouncers are the settings that the oldest PgBouncer version in use does not forward.
 func notBouncers() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(settings)), func(name string) bool {
 		return slices.Contains([]string{"application_name", "client_encoding", "datestyle", "timezone"}, name)
 	})
 }
 
-// differ says which settings the session does not have, because something between here and the
-// server has left them out.
+// differ returns the settings that the session lacks, because a proxy before the server has dropped
+// them.
 func (l *link) differ(ctx context.Context) (wrong []string, err error) {
 	names := slices.Sorted(maps.Keys(settings))
 	rows, err := l.conn.Query(ctx, "SELECT name, current_setting(name) FROM unnest($1::text[]) AS name", names)
@@ -173,8 +175,8 @@ func (l *link) differ(ctx context.Context) (wrong []string, err error) {
 	return wrong, err
 }
 
-// unset says what to do if settings are not passed on, because those with these names do not have
-// the required values.
+// unset describes the remedy if a proxy does not forward settings and the ones with these names
+// have wrong values.
 func unset(role string, names []string) string {
 	var set strings.Builder
 	for _, name := range names {
@@ -186,7 +188,7 @@ func unset(role string, names []string) string {
 		"anew (PgBouncer: RECONNECT):" + set.String()
 }
 
-// lose ends a connection of which nothing is known any more.
+// lose closes a connection in an unknown state.
 func (l *link) lose() {
 	if l.conn != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -196,7 +198,7 @@ func (l *link) lose() {
 	}
 }
 
-// fault says what an error of PostgreSQL's means, by its class (documentation, appendix A).
+// fault classifies an error of PostgreSQL by its class (documentation, appendix A).
 func fault(err error, what string) error {
 	if err == nil {
 		return nil
@@ -218,8 +220,8 @@ func fault(err error, what string) error {
 	}
 	switch e.Code[:2] {
 	case "22", "23", "42", "44", "28", "3D", "3F", "0A", "25":
-		// data that the table does not accept, a table or a column that differs, no permission, a
-		// database that does not exist or accepts no writes
+		// data that the table refuses, a missing or different table or column, no permission, a
+		// missing database or one that is read-only
 		return exactlyonce.Errorf(exactlyonce.Refused, "%s: %w", what, err)
 	case "53":
 		if e.Code == "53100" {
@@ -228,7 +230,7 @@ func fault(err error, what string) error {
 		return exactlyonce.Errorf(exactlyonce.Temporary, "%s: %w", what, err)
 	case "54":
 		return exactlyonce.Errorf(exactlyonce.TooLarge, "%s: %w", what, err)
-	case "40", "55": // a conflict, a lock: the transaction was undone
+	case "40", "55": // a conflict or a lock: the transaction was rolled back
 		return exactlyonce.Errorf(exactlyonce.Temporary, "%s: %w", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)

@@ -46,7 +46,8 @@ func state(n uint64) exactlyonce.State {
 	return exactlyonce.State{Position: exactlyonce.Position{Epoch: "e", Seq: n}, Rows: n}
 }
 
-// What another worker has written is seen, and what is refused says so and changes nothing.
+// TestSink: a sink notices another worker's write. A refused row yields a clear error and changes
+// nothing.
 func TestSink(t *testing.T) {
 	s := pgtest.New(t)
 	s.Do("CREATE TABLE dst (key text PRIMARY KEY, value int)", "CREATE TABLE raw (key text PRIMARY KEY, value bytea)",
@@ -74,7 +75,7 @@ func TestSink(t *testing.T) {
 	if err := a.Commit(ctx, state(3), state(4), one); exactlyonce.KindOf(err) != exactlyonce.Conflict {
 		t.Errorf("a worker that was overtaken is told %v", err)
 	}
-	// What it made was dropped, and the next one begins from what is there.
+	// The failed batch was dropped, and the next one begins from the destination's state.
 	if got, err := a.Open(ctx); err != nil || got != state(4) {
 		t.Fatal(got, err)
 	}
@@ -115,19 +116,19 @@ func TestSink(t *testing.T) {
 	if got := text(t, c, "SELECT encode(value, 'hex') FROM raw"); got != "00ff" {
 		t.Error(got)
 	}
-	// No server: nothing is known to be written, and it is tried again.
+	// Without a server nothing is known to be written, and another attempt is possible.
 	s.Kill()
 	if err := a.Commit(ctx, state(5), state(6), one); err == nil || exactlyonce.KindOf(err) != exactlyonce.Temporary {
 		t.Error(err)
 	}
 	s.Start()
 	if got, err := a.Open(ctx); err != nil || got != state(9) {
-		t.Error(got, err) // the name is one, and raw has written it too
+		t.Error(got, err) // both sinks have the same name, and raw has written the state, too
 	}
 }
 
-// A value that its column does not hold whole is refused, as PostgreSQL's own INSERT refuses it.
-// What fits is stored as it is.
+// TestNothingIsCut: a value that its column would truncate is refused, as PostgreSQL's own INSERT
+// refuses it. Other values are stored unchanged.
 func TestNothingIsCut(t *testing.T) {
 	s := pgtest.New(t)
 	s.Do("CREATE DOMAIN short AS varchar(5)", "CREATE DOMAIN shorter AS short", "CREATE DOMAIN raw AS bytea",
@@ -196,7 +197,7 @@ func text(t *testing.T, c *pgx.Conn, q string) (s string) {
 	return s
 }
 
-// A transaction that took its number early and commits late is not passed by.
+// TestLateCommit: a transaction that took its ID early and commits late is not skipped.
 func TestLateCommit(t *testing.T) {
 	s := pgtest.New(t)
 	s.Do(sourceTable)
@@ -245,7 +246,7 @@ func TestLateCommit(t *testing.T) {
 	if keys, at = read(at, 5*time.Second); keys != "cd!" {
 		t.Errorf("%q was read", keys)
 	}
-	// Another table under the same name is another source.
+	// Another table with the same name is another source.
 	s.Do("DROP TABLE src", sourceTable)
 	source.Close()
 	if _, _, err := source.Read(ctx, at, 100); exactlyonce.KindOf(err) != exactlyonce.Refused ||
@@ -254,7 +255,8 @@ func TestLateCommit(t *testing.T) {
 	}
 }
 
-// Values are the same on their way whatever the database's encoding and the role's settings are.
+// TestSession: values arrive unchanged whatever the database's encoding and the role's settings
+// are.
 func TestSession(t *testing.T) {
 	s := pgtest.New(t)
 	s.Do("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
@@ -282,7 +284,7 @@ func TestSession(t *testing.T) {
 		{"text[]", `{a,NULL,"NULL"}`},
 		{"bytea[]", `{"\\x41ff"}`},
 		{"xml", "a <b/>"},
-		{"pair", "(,)"}, // which IS NULL, and is not NULL
+		{"pair", "(,)"}, // this value IS NULL, but is not NULL
 		{"regtype", "integer"},
 	} {
 		from, to := fmt.Sprint("src", i), fmt.Sprint("dst", i)
@@ -332,8 +334,8 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// A row that a source cannot read in its place is refused in words, after those before it. When it
-// is put right the rest comes.
+// TestOddRows: a row that a source cannot read is refused clearly, after the rows before it. When
+// it is fixed the rest arrives.
 func TestOddRows(t *testing.T) {
 	s := pgtest.New(t)
 	const table = `(key text, value text, seq bigint NOT NULL, xid xid8 NOT NULL DEFAULT pg_current_xact_id())`
@@ -390,7 +392,7 @@ func TestOddRows(t *testing.T) {
 		}
 		source.Close()
 	}
-	// Of a view's columns nobody knows whether they may be NULL.
+	// PostgreSQL does not know whether a view's columns may be NULL.
 	s.Do("CREATE TABLE base (key text, value text, seq bigint, xid xid8 DEFAULT pg_current_xact_id())",
 		"INSERT INTO base VALUES ('a', '1', NULL)", "CREATE VIEW v AS SELECT * FROM base")
 	source, err := postgresql.NewSource(pipeletapi.PostgreSQL{Address: s.Address, Database: "postgres", Table: "v"}, nil)
@@ -404,8 +406,8 @@ func TestOddRows(t *testing.T) {
 	}
 }
 
-// A server that is restored from an older copy of its data is the same server and has the same
-// table: a source says that it went back, and what to do.
+// TestRestored: a server that was restored from an older copy of its data has the same identity and
+// table. A source reports that the server went back, and the remedy.
 func TestRestored(t *testing.T) {
 	s := pgtest.New(t)
 	s.Do(sourceTable, "INSERT INTO src VALUES ('a', '1')")
@@ -430,7 +432,7 @@ func TestRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Kill()
-	s.Start() // what was not restored continues
+	s.Start() // without a restoration the source continues
 	s.Do("INSERT INTO src VALUES ('d', '4')")
 	poll.Nil(t, 20*time.Second, "a server that was started again", func() error {
 		var records []endpoint.Record
@@ -457,7 +459,8 @@ func TestRestored(t *testing.T) {
 	})
 }
 
-// A disk that is full is said, nothing is half written, and it continues when there is room.
+// TestFullDisk: a full disk is reported, nothing is half written, and the sink continues when there
+// is room.
 func TestFullDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("a small disk is mounted, which takes root")
@@ -509,7 +512,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A table or a database that is not there, a user who may not, a secret that is not there.
+// TestRefused: a missing table or database, a user without permission, a missing secret.
 func TestRefused(t *testing.T) {
 	s := pgtest.New(t)
 	s.Do("CREATE ROLE guest LOGIN", "CREATE TABLE dst (key text PRIMARY KEY, value text)")
@@ -541,8 +544,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// bouncer stands before a server as PgBouncer does: of the parameters with which a session begins
-// it refuses all that it does not know, except for those that it ignores.
+// bouncer is a proxy before a server that behaves like PgBouncer: it refuses session parameters
+// that it does not know, except for those that it ignores.
 func bouncer(t *testing.T, server string, ignores ...string) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -604,8 +607,8 @@ func bouncer(t *testing.T, server string, ignores ...string) (address string) {
 	return l.Addr().String()
 }
 
-// Behind PgBouncer, which does not pass a session's settings on, a store is refused, and it is said
-// what to do. When that is done it works.
+// TestBouncer: through a PgBouncer that does not forward a session's settings, a store is refused
+// with the remedy. After the remedy it works.
 func TestBouncer(t *testing.T) {
 	s := pgtest.New(t)
 	s.Do(sourceTable, "INSERT INTO src VALUES ('a', '1')", "CREATE TABLE dst (key text PRIMARY KEY, value text)")
@@ -646,7 +649,7 @@ func TestBouncer(t *testing.T) {
 	ignores := []string{"array_nulls", "bytea_output", "extra_float_digits", "idle_in_transaction_session_timeout",
 		"intervalstyle", "lc_monetary", "quote_all_identifiers", "search_path", "statement_timeout", "xmloption"}
 	at := bouncer(t, s.Address, ignores...)
-	// What is ignored may be what it is to be by default, as all but four of these are.
+	// Ignored settings may have the right value by default, as all but four of these have.
 	if also := refused(at); len(statements) != len(ignores) || len(also) != 4 {
 		t.Errorf("where they are refused it says %q, where they are ignored %q", statements, also)
 	}
@@ -660,8 +663,8 @@ func TestBouncer(t *testing.T) {
 	}
 }
 
-// TestAnnounced: a server announces a message of 1,000 MiB in five bytes. It is refused before that
-// much memory is taken.
+// TestAnnounced: a server that announces a message of 1,000 MiB is refused before that much memory
+// is allocated.
 func TestAnnounced(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -697,8 +700,8 @@ func TestAnnounced(t *testing.T) {
 	}
 }
 
-// TestLargeRows: many rows that are large arrive in batches of bounded size, each once, and a row
-// that is too large is refused with words.
+// TestLargeRows: many large rows arrive in batches of bounded size, each once. A row that is too
+// large is refused with a clear error.
 func TestLargeRows(t *testing.T) {
 	server := pgtest.New(t)
 	server.Do(sourceTable, "INSERT INTO src (key, value) SELECT g, repeat('x', 3 << 20) FROM generate_series(1, 12) g")

@@ -19,13 +19,13 @@ type Sink struct {
 	link
 	name  string
 	eoio  bool
-	known string // the state's text, as the table has it; "": there is none
-	table string // quoted
-	state string // quoted
+	known string // the state's text in the table; "": there is none
+	table string // quoted name
+	state string // quoted name
 	bytes bool   // the column value is bytea
 }
 
-// NewSink makes a destination. name is the pipelet's and its source's.
+// NewSink makes a destination. name identifies the pipelet and its source.
 func NewSink(spec pipeletapi.PostgreSQL, secrets endpoint.Secrets, name string, eoio bool) (*Sink, error) {
 	id := identifier(spec.Table)
 	return &Sink{
@@ -37,13 +37,13 @@ func NewSink(spec pipeletapi.PostgreSQL, secrets endpoint.Secrets, name string, 
 	}, nil
 }
 
-// Close ends it.
+// Close closes the connection.
 func (s *Sink) Close() error {
 	s.lose()
 	return nil
 }
 
-// Open is store.Sink's. It makes the table of positions if that is not there.
+// Open implements endpoint.Sink. It makes the table of positions if it does not exist.
 func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
@@ -52,8 +52,8 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 			s.lose()
 		}
 	}()
-	// A commit of which the outcome is not known may still be on its way on the connection of
-	// before. It is known to have ended when that one has, or when its row can be locked.
+	// A commit with an unknown outcome may still be in progress on the old connection. It has
+	// certainly ended when its connection has, or when its row can be locked.
 	s.lose()
 	c, _, err := s.get(ctx)
 	if err != nil {
@@ -73,7 +73,8 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 			return state, fault(err, "making the table of positions "+s.state)
 		}
 	}
-	// The lock waits for a transaction that another worker, or this one before, has under way.
+	// The lock waits for a transaction in progress of another worker, or of this one's old
+	// connection.
 	s.known = ""
 	err = c.QueryRow(ctx, "SELECT state FROM "+s.state+" WHERE name = $1 FOR UPDATE", s.name).Scan(&s.known)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -88,7 +89,7 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	return state, nil
 }
 
-// look learns what the table is like.
+// look reads the table's columns.
 func (s *Sink) look(ctx context.Context, c *pgx.Conn) error {
 	kinds := map[string]string{}
 	rows, err := c.Query(ctx, `WITH RECURSIVE base (name, type) AS (
@@ -117,7 +118,7 @@ func (s *Sink) look(ctx context.Context, c *pgx.Conn) error {
 	return nil
 }
 
-// Commit is store.Sink's.
+// Commit implements endpoint.Sink.
 func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []endpoint.Row) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
@@ -125,14 +126,14 @@ func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []end
 	if err != nil {
 		return exactlyonce.Errorf(exactlyonce.Temporary, "%w", err)
 	}
-	if fresh { // nothing was sent yet; the table may have become another one meanwhile
+	if fresh { // nothing was sent yet, and the table may have been replaced
 		if err := s.look(ctx, c); err != nil {
 			return exactlyonce.Errorf(exactlyonce.KindOf(err), "%w", err)
 		}
 	}
 	defer func() {
 		if err != nil && exactlyonce.KindOf(err) != exactlyonce.TooLarge {
-			s.lose() // whatever is under way ends with its connection
+			s.lose() // closing the connection ends any transaction in progress
 		}
 	}()
 	text, err := json.Marshal(next)
@@ -146,7 +147,7 @@ func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []end
 		}
 	}
 	if !s.eoio {
-		// First the rows, without a condition: what is written twice is better than what is not.
+		// Rows first, without a condition: writing twice is better than not at all.
 		if err := s.send(ctx, c, b); err != nil {
 			return err
 		}
@@ -203,13 +204,13 @@ func (s *Sink) send(ctx context.Context, c *pgx.Conn, b *pgx.Batch) error {
 	return fault(c.SendBatch(ctx, b).Close(), "writing to "+s.table)
 }
 
-// queue adds what writes a row.
+// queue adds the statement that writes a row.
 func (s *Sink) queue(b *pgx.Batch, r endpoint.Row) error {
 	if !utf8.ValidString(r.Key) || strings.Contains(r.Key, "\x00") {
 		return exactlyonce.Errorf(exactlyonce.Refused, "the key %q is no text of PostgreSQL's", r.Key)
 	}
-	// The parameter has the column's type, and the statement no cast: an explicit one cuts a value
-	// to the column's length.
+	// The parameter has the column's type, and the statement no cast, because an explicit cast
+	// truncates a value to the column's length.
 	var value any
 	switch {
 	case r.Deleted && !s.spec.Append:
@@ -225,7 +226,7 @@ func (s *Sink) queue(b *pgx.Batch, r endpoint.Row) error {
 		value = string(r.Value)
 	}
 	expr := "$2"
-	if s.bytes { // also where the column is of a domain over bytea
+	if s.bytes { // also if the column's type is a domain over bytea
 		expr += "::bytea"
 	}
 	q := "INSERT INTO " + s.table + " (key, value) VALUES ($1, " + expr + ")"

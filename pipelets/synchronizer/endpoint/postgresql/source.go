@@ -17,13 +17,14 @@ import (
 )
 
 const (
-	// pause is between two looks for new rows.
+	// pause is the interval between queries for new rows.
 	pause = 50 * time.Millisecond
-	// maxBatch bounds the keys and values that are read at once, unless one record has more.
+	// maxBatch is the maximum total size of the keys and values that one read returns, unless a
+	// single record is larger.
 	maxBatch = 16 << 20
 )
 
-// Source reads a table into which rows are inserted. It has the columns
+// Source reads a table into which rows are inserted. The table must have these columns:
 //
 //	key   text
 //	value text, bytea, ...; NULL: the key is deleted
@@ -33,10 +34,10 @@ const (
 // A record's Version is its seq.
 type Source struct {
 	link
-	table string // quoted
-	value string // the column value as bytes
+	table string // quoted name
+	value string // the expression for the column value as bytes
 	epoch string
-	few   int // how many rows a query asks for while they are large; 0: as many as the reader takes
+	few   int // maximum rows of a query while they are large; 0: as many as the reader requests
 }
 
 // NewSource makes a source.
@@ -44,20 +45,20 @@ func NewSource(spec pipeletapi.PostgreSQL, secrets endpoint.Secrets) (*Source, e
 	return &Source{link: link{spec: spec, secrets: secrets}, table: identifier(spec.Table).Sanitize()}, nil
 }
 
-// Close ends it.
+// Close closes the connection.
 func (s *Source) Close() error {
 	s.lose()
 	return nil
 }
 
-// Read is store.Source's. Of a position, Seq is the transaction's number and Sub the row's.
+// Read implements endpoint.Source. A position's Seq is the transaction's ID, and Sub the row's seq.
 func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) ([]endpoint.Record,
 	exactlyonce.Position, error) {
 	for {
 		records, err := s.read(ctx, from, most)
 		switch {
 		case ctx.Err() != nil && len(records) == 0:
-			s.lose() // a query was cut off in the middle
+			s.lose() // a query was interrupted
 			return nil, from, nil
 		case err != nil:
 			s.lose()
@@ -102,13 +103,13 @@ func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) 
 			return nil, exactlyonce.Errorf(exactlyonce.Refused, "the position %q in the destination is no number of a row", from.Sub)
 		}
 	}
-	// Below the snapshot's xmin all transactions have ended: nothing is inserted there any more.
+	// All transactions below the snapshot's xmin have ended, so no more rows appear there.
 	limit := most
 	if s.few > 0 {
 		limit = min(most, s.few)
 	}
-	// One row more than requested shows whether the last one shares its place with another. A
-	// composite value of nothing but NULLs IS NULL, but is not NULL.
+	// One row more than requested shows whether the last one shares its position with another. A
+	// composite value whose fields are all NULL IS NULL, but is not NULL.
 	rows, err := c.Query(ctx, `SELECT key, `+s.value+`, value IS NOT DISTINCT FROM NULL, seq, xid::text::bigint FROM `+s.table+`
 		WHERE (xid, seq) > ($1::text::xid8, $2) AND xid < pg_snapshot_xmin(pg_current_snapshot())
 		ORDER BY xid, seq LIMIT $3`, strconv.FormatUint(from.Seq, 10), after, limit+1)
@@ -117,7 +118,7 @@ func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) 
 	}
 	defer rows.Close()
 	var records []endpoint.Record
-	var odd error // of the first row that cannot be read in its place
+	var odd error // error of the first unreadable row
 	size, full := 0, false
 	for odd == nil && !full && rows.Next() {
 		var r endpoint.Record
@@ -152,20 +153,19 @@ func (s *Source) read(ctx context.Context, from exactlyonce.Position, most int) 
 	if err := rows.Err(); err != nil {
 		return nil, fault(err, "reading "+s.table)
 	}
-	if full { // what was not taken has come without success
+	if full { // the remaining rows are discarded
 		s.few = len(records)
 	} else if s.few = 2 * s.few; s.few > most {
 		s.few = 0
 	}
-	if len(records) > 0 { // those before an odd one come first
+	if len(records) > 0 { // records before an unreadable row come first
 		return records, nil
 	}
 	return nil, odd
 }
 
-// look learns which table it is: of which cluster's files, and that it has what is needed. It
-// returns the snapshot's xmin: whatever was read before has a lower transaction, unless the server
-// went back.
+// look identifies the table and its cluster, and checks its columns. It returns the snapshot's
+// xmin: all rows that were read before have a lower transaction ID, unless the server was restored.
 func (s *Source) look(ctx context.Context, c *pgx.Conn) (xmin uint64, err error) {
 	var system, oid int64
 	var columns int
@@ -186,7 +186,7 @@ func (s *Source) look(ctx context.Context, c *pgx.Conn) (xmin uint64, err error)
 		return 0, exactlyonce.Errorf(exactlyonce.Refused, "there is no table %s with what a source needs: make it by CREATE TABLE %s "+
 			"(key text NOT NULL, value text, seq bigint GENERATED ALWAYS AS IDENTITY, xid xid8 NOT NULL DEFAULT "+
 			"pg_current_xact_id()), with an index on (xid, seq)", s.table, s.table)
-	case nulls: // no position is before or after a row with such a NULL
+	case nulls: // a row with such a NULL has no position in the order
 		return 0, exactlyonce.Errorf(exactlyonce.Refused, "the columns seq and xid of %s may be NULL, and rows without them would never "+
 			"be read: delete such rows, and say ALTER TABLE %s ALTER seq SET NOT NULL, ALTER xid SET NOT NULL", s.table,
 			s.table)

@@ -1,11 +1,10 @@
-// Package streamrecords has streams of the node that runs the worker as a source and as a
-// destination.
+// Package streamrecords is a source and a destination of records in streams of the worker's node.
 //
-// A destination is one partition that nobody else appends to. A pipelet's rows are a sequence, and
-// so are a partition's records: so a row's number determines its offset, and an append that
-// requires that offset is done once, whatever dies. The source's position is in a second stream,
-// pipelets-HASH, which has one record before each batch: the position before and after it, and
-// where the batch's rows begin.
+// A destination is one partition to which no other program appends. A pipelet's rows are a
+// sequence, and so are a partition's records. So a row's number determines its offset, and an
+// append that requires that offset happens once, even after crashes. The source's position is in a
+// second stream, pipelets-HASH. Before each batch the worker appends a record to it: the position
+// before and after the batch, and the offset of the batch's first row.
 package streamrecords
 
 import (
@@ -29,7 +28,7 @@ import (
 const (
 	connectTimeout = 5 * time.Second
 	callTimeout    = 5 * time.Second
-	// wait is how long a read waits at the server.
+	// wait is the server-side timeout of a read.
 	wait = time.Second
 )
 
@@ -41,7 +40,7 @@ func Check(spec pipeletapi.Stream) error {
 	return nil
 }
 
-// link is a client that is made when it is needed.
+// link is a client that connects on first use.
 type link struct {
 	spec pipeletapi.Stream
 	c    *node.Client
@@ -61,7 +60,7 @@ func (l *link) get(ctx context.Context) (*node.Client, error) {
 	return c, nil
 }
 
-// Close ends it.
+// Close closes the client.
 func (l *link) Close() error {
 	if l.c == nil {
 		return nil
@@ -73,7 +72,7 @@ func (l *link) Close() error {
 	return err
 }
 
-// open says what the stream is.
+// open returns the stream's description.
 func (l *link) open(ctx context.Context) (*node.Client, *nodeapi.StreamAnswer, error) {
 	c, err := l.get(ctx)
 	if err != nil {
@@ -90,13 +89,14 @@ func (l *link) open(ctx context.Context) (*node.Client, *nodeapi.StreamAnswer, e
 	return c, s, nil
 }
 
-// Source reads a stream of one partition. A record's key is its offset, and so is its Version.
+// Source reads a stream of one partition. A record's offset is both its key and its Version.
 type Source struct{ link }
 
 // NewSource makes a source.
 func NewSource(spec pipeletapi.Stream) (*Source, error) { return &Source{link{spec: spec}}, nil }
 
-// Read is store.Source's. Of a position, Epoch is the stream's incarnation, and Seq the offset.
+// Read implements endpoint.Source. A position's Epoch is the stream's incarnation, and Seq the
+// offset.
 func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) ([]endpoint.Record,
 	exactlyonce.Position, error) {
 	c, err := s.get(ctx)
@@ -149,30 +149,30 @@ func (s *Source) Read(ctx context.Context, from exactlyonce.Position, most int) 
 // appended.
 type Sink struct {
 	link
-	name string // of the stream with the positions
-	log  uint64 // where the next record in it is
-	// incarnation is the stream's, next the offset of the next batch's first row, and there of the
-	// record after the last one: rows in between are written already.
+	name string // name of the stream with the positions
+	log  uint64 // offset of the next record in that stream
+	// incarnation is the stream's incarnation, next the offset of the next batch's first row, and
+	// there the stream's end: rows between next and there are already written.
 	incarnation string
 	next, there uint64
 }
 
-// saved is a record of the stream with the positions.
+// saved is a record in the stream with the positions.
 type saved struct {
 	Incarnation string            `json:"incarnation"`
 	Was         exactlyonce.State `json:"was"`
 	Next        exactlyonce.State `json:"next"`
-	Offset      uint64            `json:"offset"` // of the batch's first row
+	Offset      uint64            `json:"offset"` // offset of the batch's first row
 	Rows        uint64            `json:"rows"`
 }
 
-// NewSink makes a destination. name is the pipelet's and its source's.
+// NewSink makes a destination. name identifies the pipelet and its source.
 func NewSink(spec pipeletapi.Stream, name string) (*Sink, error) {
 	sum := sha256.Sum256([]byte(name))
 	return &Sink{link: link{spec: spec}, name: "pipelets-" + hex.EncodeToString(sum[:8])}, nil
 }
 
-// Open is store.Sink's. It makes the stream with the positions.
+// Open implements endpoint.Sink. It makes the stream with the positions.
 func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
@@ -202,8 +202,8 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 			return state, exactlyonce.Errorf(exactlyonce.Refused, "the last record of the stream %s is no position", s.name)
 		}
 	}
-	// Only now: what another worker has appended since the position was read, it has said so first,
-	// and this one's next word in that stream comes too late.
+	// Read the stream's end only now. Any other worker that has appended rows since the position
+	// was read has first appended a position, so this one's next append to the positions fails.
 	if _, rows, err = s.open(ctx); err != nil {
 		return state, err
 	}
@@ -215,8 +215,8 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 		return state, exactlyonce.Errorf(exactlyonce.Refused, "the stream %s was made anew since the pipelet has written to it: delete the "+
 			"stream %s, too, to begin anew", s.spec.Name, s.name)
 	}
-	// What is after the batch, or is there of it, a worker has written that was cut off: they are
-	// the rows that come next.
+	// An interrupted worker wrote the rows after the batch, or a part of the batch. They are equal
+	// to the rows that come next.
 	if s.next = found.Offset + found.Rows; s.there >= s.next {
 		return found.Next, nil
 	}
@@ -224,7 +224,8 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	return found.Was, nil
 }
 
-// Commit is store.Sink's. It first records where the rows will be, and then appends them there.
+// Commit implements endpoint.Sink. It first records the offset of the rows, and then appends them
+// there.
 func (s *Sink) Commit(ctx context.Context, was, next exactlyonce.State, rows []endpoint.Row) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
@@ -253,7 +254,7 @@ func (s *Sink) Commit(ctx context.Context, was, next exactlyonce.State, rows []e
 		return err
 	}
 	s.log++
-	if done := s.there - s.next; done < n { // else they are there already
+	if done := s.there - s.next; done < n { // otherwise all rows are already there
 		if err := s.append(ctx, c, s.spec.Name, s.there, values[done:]); err != nil {
 			return err
 		}
@@ -263,11 +264,11 @@ func (s *Sink) Commit(ctx context.Context, was, next exactlyonce.State, rows []e
 	return nil
 }
 
-// append appends records, the first one at an offset.
+// append appends records at an offset.
 func (s *Sink) append(ctx context.Context, c *node.Client, name string, at uint64, records []nodeapi.RecordData) error {
 	a, err := c.Append(ctx, nodeapi.AppendData{StreamData: nodeapi.StreamData{Stream: name}, Records: records, At: &at})
 	if err != nil {
-		return fmt.Errorf("appending to the stream %s: %w", name, err) // what has become of it Open finds out
+		return fmt.Errorf("appending to the stream %s: %w", name, err) // Open finds out whether it succeeded
 	}
 	if a.Appended < len(records) {
 		return fmt.Errorf("%d of %d records were appended to the stream %s: its consumers are slow", a.Appended,

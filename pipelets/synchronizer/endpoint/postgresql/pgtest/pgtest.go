@@ -19,7 +19,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// Server is a server of a test's own, on loopback. Its user is netcraq, without a password.
+// Server is a test's own server, on loopback. Its user is netcraq, without a password.
 type Server struct {
 	Address string
 	Dir     string
@@ -29,7 +29,7 @@ type Server struct {
 	cmd     *exec.Cmd
 }
 
-// New starts one. The test is skipped where PostgreSQL is not installed.
+// New starts a server. It skips the test if PostgreSQL is not installed.
 func New(t *testing.T) *Server {
 	t.Helper()
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
@@ -39,13 +39,13 @@ func New(t *testing.T) *Server {
 	if len(found) == 0 {
 		t.Skip("PostgreSQL is not installed (Debian's package postgresql)")
 	}
-	dir, err := os.MkdirTemp("", "netcraq-pg") // a socket's path is short
+	dir, err := os.MkdirTemp("", "netcraq-pg") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := &Server{Dir: dir, t: t, bin: filepath.Dir(found[len(found)-1])}
-	// It does not run as root. If this process is killed, so is the server.
+	// The server refuses to run as root. It is killed when this process is.
 	s.attr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if os.Getuid() == 0 {
 		who, err := user.Lookup("nobody")
@@ -95,13 +95,13 @@ func (s *Server) Start() {
 	})
 }
 
-// Kill ends the server at once, with its work under way: like a power failure, but without losing
-// what was not yet on disk.
+// Kill ends the server at once, in the middle of its work. It resembles a power failure, but loses
+// no data that was not yet on disk.
 func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
 	}
-	s.cmd.Process.Signal(syscall.SIGQUIT) // "immediate": a kill would leave its children alive
+	s.cmd.Process.Signal(syscall.SIGQUIT) // "immediate" shutdown: SIGKILL would leave its children alive
 	s.cmd.Wait()
 	s.cmd = nil
 }
@@ -112,7 +112,7 @@ func (s *Server) connect() (*pgx.Conn, error) {
 	return pgx.Connect(ctx, "postgres://netcraq@"+s.Address+"/postgres?sslmode=disable")
 }
 
-// Connect gives a connection until the test ends.
+// Connect returns a connection, which it closes at the end of the test.
 func (s *Server) Connect() *pgx.Conn {
 	s.t.Helper()
 	c, err := s.connect()
