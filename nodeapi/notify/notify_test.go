@@ -25,21 +25,21 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/keys"
 )
 
-// patience is for what happens soon, on a machine that has other things to do.
+// patience bounds the wait for what happens soon, even on a busy machine.
 const patience = 20 * time.Second
 
-// bed is a controller that does what a test says, and the switches' end of two chains.
+// bed is a controller that behaves as a test requires, and the sockets of two chains' switches.
 type bed struct {
 	t        *testing.T
 	server   *httptest.Server
-	services [2]*net.UDPConn // of the chains 1 and 2; mu guards them where they change
+	services [2]*net.UDPConn // of chains 1 and 2; mu guards them while they change
 	log      syncbuffer.Buffer
 	registry *prometheus.Registry
 
 	mu      sync.Mutex
-	answer  func(http.ResponseWriter, *admin.WatchRequest) // nil: yes
+	answer  func(http.ResponseWriter, *admin.WatchRequest) // nil: accept the request
 	asked   []admin.WatchRequest
-	unknown map[uint32]bool // keys that are refused
+	unknown map[uint32]bool // keys that the controller refuses
 	ttl     int
 }
 
@@ -56,7 +56,7 @@ func newBed(t *testing.T) *bed {
 		defer x.mu.Unlock()
 		for i, s := range x.services {
 			all = append(all, admin.Chain{Name: fmt.Sprint("c", i+1), ID: uint8(i + 1),
-				ServiceAddress: s.LocalAddr().String(), ValueBytes: 16 << (3 * i)}) // 16, 128
+				ServiceAddress: s.LocalAddr().String(), ValueBytes: 16 << (3 * i)}) // 16 and 128 bytes
 		}
 		_ = json.NewEncoder(w).Encode(all)
 	})
