@@ -259,7 +259,7 @@ func (s *Store) Watch(ctx context.Context, w store.Watch, tell func([]store.Chan
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	s.mu.Lock()
-	d := s.of(w.Namespace) // read while the watch is already registered for Changed
+	d := s.of(w.Namespace) // mu is held, so Changed runs either before this or after the registration
 	if d.Both {
 		s.mu.Unlock()
 		return s.watchBoth(ctx, w, tell)

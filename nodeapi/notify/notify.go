@@ -42,7 +42,7 @@ const DefaultKeys = 4096
 
 // pace holds the receiver's intervals and timeouts.
 type pace struct {
-	gather   time.Duration // time for which changes of the followed keys are collected, to be sent together
+	gather time.Duration // time for which changes of the followed keys are collected, to be sent together
 	// approximate time between a controller's acceptance and the update of the switches' tables
 	settle   time.Duration
 	request  time.Duration // timeout of a request to the controller
