@@ -170,7 +170,7 @@ const (
 	CodeQuotaExceeded    Code = "quota_exceeded"    // too many keys, watches, connections or requests of the namespace
 	CodeNoRoom           Code = "no_room"           // no chain that the namespace may use has a free slot
 	CodeLeaseGone        Code = "lease_gone"        // the lease has expired, or never existed
-	CodeNotHeld          Code = "not_held"          // the caller does not, or no longer, hold the lock, leadership or permit
+	CodeNotHeld          Code = "not_held"          // the caller does not hold the lock, leadership or permit (any longer)
 	CodeWrongOffset      Code = "wrong_offset"      // an append's At is not the next offset: nothing was appended
 	CodeTimeout          Code = "timeout"           // not executed in time, and without effect
 	CodeOutcomeUnknown   Code = "outcome_unknown"   // it may or may not have been executed
