@@ -14,15 +14,16 @@ import (
 	"github.com/netcraq/netcraq/client/refchain"
 )
 
-// slow is a retransmission time at which nothing is sent again because this machine is busy.
+// slow is a retransmission time long enough that no packet is sent again merely because the machine
+// is busy.
 const slow = 5 * time.Second
 
-// at makes a client send from an address, by which the chain knows it.
+// at makes a client send from an address, which determines its principal.
 func at(host string) func(*Config) {
 	return func(c *Config) { c.Local, c.Retransmit = netip.AddrPortFrom(netip.MustParseAddr(host), 0), slow }
 }
 
-// TestDenied: what a principal is not granted in a key's realm is refused, at once, and said so.
+// TestDenied: an operation without a grant in the key's realm fails at once with ErrDenied.
 func TestDenied(t *testing.T) {
 	const owner, reader, writer, realm, session = 7, 8, 9, 7, 1
 	for _, tc := range []struct {
@@ -43,7 +44,8 @@ func TestDenied(t *testing.T) {
 			"get": {tc.read, func(k wire.Key) error { _, err := c.Get(ctx, k); return err }},
 			"put": {tc.write, func(k wire.Key) error { _, err := c.Put(ctx, k, []byte("x")); return err }},
 			"cas": {tc.swap, func(k wire.Key) error {
-				_, err := c.CompareAndSwap(ctx, k, wire.MakeVersion(9, 9), nil) // which is not its version
+				// another version than the key's
+				_, err := c.CompareAndSwap(ctx, k, wire.MakeVersion(9, 9), nil)
 				return err
 			}},
 		} {
@@ -67,8 +69,8 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestRefusedCopy: a write is executed, but its answer is lost, and a copy that the network has
-// made of it is refused. Nobody may be told that it was not executed.
+// TestRefusedCopy: a write is executed, its answer is lost, and a copy that the network made of it
+// is refused. The client must not report that the write was not executed.
 func TestRefusedCopy(t *testing.T) {
 	for _, status := range []wire.Status{wire.NotFound, wire.Denied, wire.BadSession, wire.NoChain, wire.Full,
 		wire.Dirty} {
@@ -95,7 +97,7 @@ func TestRefusedCopy(t *testing.T) {
 	}
 }
 
-// TestOwnAddress: sessions are leased to the address that the client sends from.
+// TestOwnAddress: sessions are leased to the address from which the client sends.
 func TestOwnAddress(t *testing.T) {
 	for local, want := range map[string]string{"": "127.0.0.1", "0.0.0.0:0": "127.0.0.1", "127.0.0.9:0": "127.0.0.9"} {
 		hosts := make(chan netip.Addr, 2)
@@ -122,8 +124,8 @@ func TestOwnAddress(t *testing.T) {
 	}
 }
 
-// TestBadSessions: writes continue with other sessions when the switches do not take those that
-// there are, and are executed once.
+// TestBadSessions: if the switches reject the present sessions, writes continue with other
+// sessions, and are executed once.
 func TestBadSessions(t *testing.T) {
 	other := netip.MustParseAddr("127.0.0.5")
 	type world struct {
@@ -144,7 +146,7 @@ func TestBadSessions(t *testing.T) {
 		})
 		return w
 	}
-	// swap writes what is not there yet: it begins with keys that were never written.
+	// swap writes by CAS, and begins with a key that was never written.
 	version := map[*world]wire.Version{}
 	swap := func(t *testing.T, w *world, ctx context.Context) Result {
 		t.Helper()

@@ -47,7 +47,7 @@ type (
 	Stats = calls.Stats
 )
 
-// Config configures a client. Zero values mean what their comments say.
+// Config configures a client. Zero values mean the defaults in the fields' comments.
 type Config struct {
 	// Addresses to send to, in order of preference: the chain's service address, and switches' own
 	// addresses for when it does not answer.
@@ -75,7 +75,7 @@ type Config struct {
 type Client struct {
 	cfg    Config
 	socket *socket
-	start  time.Time // wall-clock time at which the machine's clock is 0
+	start  time.Time // wall-clock time at the zero of the machine's clock
 	done   sync.WaitGroup
 	stop   context.CancelFunc
 
@@ -398,9 +398,9 @@ func (c *Client) deliver(done *calls.Completion) {
 	done.Tag = nil
 }
 
-// arm makes the timer fire at the time, or earlier. It is set back only by firing: with tens of
-// thousands of calls a second that finish before their timers, there is one timer event per
-// retransmission time instead of one per call.
+// arm makes the timer fire at the time, or earlier. Only when it fires is it set to a later time.
+// So tens of thousands of calls a second that finish before their timers cause one timer event per
+// retransmission time, instead of one per call.
 func (c *Client) arm(at time.Duration) {
 	if c.closed {
 		return
@@ -451,7 +451,7 @@ func (c *Client) take(packets []received) {
 	if c.renewable && c.machine.Sessions() == 0 {
 		select {
 		case c.none <- struct{}{}:
-		default: // it is known
+		default: // the channel already contains the signal
 		}
 	}
 }

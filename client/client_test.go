@@ -123,8 +123,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// atOnce has one of ten tries be as quick as it should be: any of them may be held up by what else
-// the machine does.
+// atOnce runs try up to ten times until it succeeds, because other work on the machine may delay
+// any single try.
 func atOnce(t *testing.T, try func() error) {
 	t.Helper()
 	var err error
@@ -160,9 +160,9 @@ func TestRedirect(t *testing.T) {
 	})
 }
 
-// TestLostSwitch: a client whose switch dies without a word has its answer from another within 50
-// ms of the time it waits for one, which by default is as answers take, and 10 ms at least; and
-// while its switch stays away it does not wait for it with every call.
+// TestLostSwitch: a client whose switch dies silently gets its answer from another one within 50 ms
+// plus the time it waits for an answer. That time follows the measured round trips, and is at least
+// 10 ms. While its switch stays away, the client does not wait for it in every call.
 func TestLostSwitch(t *testing.T) {
 	const retransmit, aim = 10 * time.Millisecond, 50 * time.Millisecond
 	for _, write := range []bool{false, true} {
@@ -213,7 +213,8 @@ func TestFrozenChain(t *testing.T) {
 	chain, c := start(t, refchain.Config{}, 1, nil)
 	chain.SetFrozen(true)
 	time.AfterFunc(60*time.Millisecond, func() {
-		for c.Stats().Refusals < 3 && t.Context().Err() == nil { // a busy machine has sent nothing yet
+		// on a busy machine the client may have sent nothing yet
+		for c.Stats().Refusals < 3 && t.Context().Err() == nil {
 			time.Sleep(time.Millisecond)
 		}
 		chain.SetFrozen(false)
@@ -255,8 +256,9 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestNothingLeaves: a write of which the system sends no packet, here from a loopback address to
-// one that is not, was surely not executed.
+// TestNothingLeaves: if the system sends no packet of a write, the write is reported as not
+// executed. Here the client is bound to a loopback address, and the destination is not a loopback
+// address.
 func TestNothingLeaves(t *testing.T) {
 	_, c := start(t, refchain.Config{}, 1, func(cfg *Config) {
 		cfg.Local = netip.MustParseAddrPort("127.0.0.1:0")
@@ -366,7 +368,7 @@ func TestDoAndBatch(t *testing.T) {
 		t.Errorf("executed %d writes of %d", n, len(requests))
 	}
 
-	// A closed loop: done starts the next.
+	// A closed loop: done starts the next request.
 	var left atomic.Int64
 	left.Store(5000)
 	finished := make(chan struct{})
@@ -414,8 +416,8 @@ func TestDoIsCanceled(t *testing.T) {
 }
 
 func TestSendFailureIsSaid(t *testing.T) {
-	// What is bound to a loopback address cannot send to another: the kernel refuses, and nothing
-	// leaves the machine.
+	// A socket bound to a loopback address cannot send to other addresses: the kernel refuses, and
+	// nothing leaves the machine.
 	c, err := New(t.Context(), Config{Addresses: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:20035")},
 		Local: netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
@@ -432,7 +434,8 @@ func TestSendFailureIsSaid(t *testing.T) {
 type leaser struct {
 	refuse bool
 
-	lease func(session uint16, host netip.Addr) (next uint32) // called for each; nil: they begin with 1
+	// called for each leased session; nil: request numbers begin with 1
+	lease func(session uint16, host netip.Addr) (next uint32)
 
 	mu       sync.Mutex
 	next     uint16
@@ -498,7 +501,7 @@ func TestLeasedSessions(t *testing.T) {
 			if err == nil {
 				session = r.Session
 			} else if !errors.Is(err, ErrNoSession) && !errors.Is(err, ErrSessionLost) {
-				// between two leases, or at the end of one
+				// a write may fall between two leases, or at the end of one
 				t.Fatal(err)
 			}
 			return err == nil
@@ -519,8 +522,8 @@ func TestLeasedSessions(t *testing.T) {
 		l.gone["lease-0"] = true
 	})
 	await.Until(t, 10*time.Second, "there is a session of the second lease", func() bool { return sessionOf() >= 3 })
-	// The controller goes away: the sessions are dropped before the lease is over, and new ones got
-	// when it is back.
+	// While the controller is away, the sessions are dropped before the lease expires. When it is
+	// back, the client leases new ones.
 	l.set(func() { l.failing, l.refuse = true, true })
 	before := time.Now()
 	for {

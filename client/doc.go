@@ -14,8 +14,8 @@
 // which of their addresses a request was sent. The client ignores packets from other addresses than
 // the service addresses (Config.Addresses, Config.Services) and those that it sent to.
 //
-// Reads go out as they come. Writes are executed once because each travels under a session with a
-// number of its own. A session has one write under way at a time, so the number of sessions bounds
+// Reads go out as they come. Each write travels under a session with its own request number, so it
+// is executed once. A session has one write under way at a time, so the number of sessions bounds
 // the concurrent writes. A write that ends without an answer has an unknown outcome. So has one
 // that was refused (ErrNotFound, ErrDenied, ErrBadSession), because the refusal is about one copy
 // of its packet, and networks duplicate packets. OpError says so. Only two kinds of writes are

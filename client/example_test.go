@@ -13,8 +13,9 @@ import (
 	"github.com/netcraq/netcraq/client/refchain"
 )
 
-// Write a key, read it, and change it if nobody else has. The chain of this example is in the same
-// process. Package fromadmin gets the addresses, the keys and the sessions of a real one.
+// Write a key, read it, and change it if no other client has changed it. The chain of this example
+// is in the same process. For a real chain, package fromadmin gets the addresses, keys and
+// sessions.
 func Example() {
 	ctx := context.Background()
 	chain, err := refchain.New(refchain.Config{ChainID: 1})

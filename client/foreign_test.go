@@ -12,16 +12,16 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// forger is a switch on loopback, with somebody alongside it who knows all requests, their numbers
-// included, and is faster: before each answer he sends one of his own from every one of his
-// sockets.
+// forger is a switch on loopback with an attacker that knows all requests, including their numbers,
+// and is faster. Before each answer of the switch, each of the attacker's sockets sends a forged
+// answer.
 type forger struct {
-	service, own *net.UDPConn // of the switch
+	service, own *net.UDPConn // sockets of the switch
 	forgers      []*net.UDPConn
 }
 
-// newForger starts one. The forger has another address with the right port, and another port of the
-// right address.
+// newForger starts a forger. The attacker has a socket with another address and the right port, and
+// one with the right address and another port.
 func newForger(t *testing.T) *forger {
 	t.Helper()
 	listen := func(address string) *net.UDPConn {
@@ -50,7 +50,7 @@ func (f *forger) serve(t *testing.T, conn *net.UDPConn) {
 	for {
 		n, client, err := conn.ReadFromUDPAddrPort(buf)
 		if err != nil {
-			return // closed
+			return // the socket is closed
 		}
 		var p wire.Packet
 		if err := p.Unmarshal(buf[:n], wire.Profile128); err != nil {
@@ -70,12 +70,12 @@ func (f *forger) serve(t *testing.T, conn *net.UDPConn) {
 		for _, from := range f.forgers {
 			send(from, "forged")
 		}
-		send(f.service, "true") // a switch answers from the service address, wherever it was asked
+		send(f.service, "true") // a switch answers from the service address, whichever address was asked
 	}
 }
 
-// TestForgedReplies: who knows a request, but cannot send from an address that was asked or from
-// the chain's service, has nothing of it.
+// TestForgedReplies: an attacker that knows the requests, but cannot send from an asked address or
+// from the chain's service address, cannot forge answers.
 func TestForgedReplies(t *testing.T) {
 	f := newForger(t)
 	service, own := addressOf(f.service), addressOf(f.own)
@@ -116,7 +116,7 @@ func TestForgedReplies(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		// The first that answers is not learned from: it would be the forger.
+		// The client must not learn the service address from the first answer, which is forged.
 		if r, err := c.Get(within(t, 300*time.Millisecond), key(1)); !errors.Is(err, ErrTimeout) ||
 			!strings.Contains(err.Error(), "the chain's service address") {
 			t.Errorf("got %q, %v", r.Value, err)
@@ -124,8 +124,8 @@ func TestForgedReplies(t *testing.T) {
 	})
 }
 
-// TestReadNumbers: where the numbers of reads start cannot be foretold, since by its number an
-// answer is known.
+// TestReadNumbers: the first number of reads is unpredictable, because a client recognizes an
+// answer by its number.
 func TestReadNumbers(t *testing.T) {
 	listener, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -159,7 +159,7 @@ func TestReadNumbers(t *testing.T) {
 		c.Close()
 	}
 	for bit := range 32 {
-		if ones[bit] == 0 || ones[bit] == all[bit] { // once in 2^58 runs
+		if ones[bit] == 0 || ones[bit] == all[bit] { // happens by chance once in 2^58 runs
 			t.Errorf("bit %d of the first number is the same in %d clients", bit, clients)
 		}
 	}

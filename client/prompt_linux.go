@@ -14,7 +14,7 @@ import (
 // write, within the system call that sends it. Waiting for the runtime's poller to wake the
 // receiving goroutine would take several times as long as the answer.
 //
-// Only who sends uses it: one goroutine at a time (except for hopeful).
+// Only the goroutine that sends may use it (except for hopeful).
 type prompt struct {
 	raw      syscall.RawConn
 	take     func(fd uintptr) // receives into buffer, once
@@ -25,17 +25,17 @@ type prompt struct {
 	received []received
 	in       [promptMost][]byte
 
-	empty int          // times in a row that nothing was there
-	skip  atomic.Int32 // sends, before it is looked again
+	empty int          // consecutive times without an answer
+	skip  atomic.Int32 // remaining sends before answers tries again
 }
 
 const (
-	promptMost     = 16 // packets that are taken after one sending
-	promptPatience = 32 // times in a row that nothing was there: the switches are taken to be elsewhere
-	promptEvery    = 64 // sends, after which it looks again nevertheless
+	promptMost     = 16 // maximum number of packets to receive after one send
+	promptPatience = 32 // after so many consecutive times without an answer, answers skips tries
+	promptEvery    = 64 // number of sends to skip
 )
 
-// hopeful says whether answers may be there at once.
+// hopeful reports whether answers may be available at once.
 func (p *prompt) hopeful() bool { return p.skip.Load() == 0 }
 
 func (p *prompt) open(conn *net.UDPConn, size int) (err error) {
@@ -43,15 +43,15 @@ func (p *prompt) open(conn *net.UDPConn, size int) (err error) {
 	for i := range p.in {
 		p.in[i] = make([]byte, size)
 	}
-	// Not by RawConn.Read, which waits for the goroutine that is receiving.
+	// RawConn.Read is not usable, because it would wait for the goroutine that is receiving.
 	p.take = func(fd uintptr) {
 		p.n, p.from, p.err = unix.Recvfrom(int(fd), p.buffer, unix.MSG_DONTWAIT)
 	}
 	return err
 }
 
-// answers gives the packets that have come, after sent packets were sent. They are good until the
-// next call.
+// answers returns the packets that have arrived after `sent` packets were sent. They are valid
+// until the next call.
 func (p *prompt) answers(sent int) []received {
 	p.received = p.received[:0]
 	if !p.hopeful() {

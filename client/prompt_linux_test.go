@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/client/refchain"
 )
 
-// TestPrompt: what is there when a request has been sent is taken at once, no more than was asked
-// for; if nothing ever is it is not looked for, except for now and then.
+// TestPrompt: answers that are available after sending are received at once, and no more than there
+// were requests. If there never are any, prompt stops trying, except for occasional tries.
 func TestPrompt(t *testing.T) {
 	s, err := openSocket(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0), wire.Profile128)
 	if err != nil {
@@ -26,7 +26,7 @@ func TestPrompt(t *testing.T) {
 	defer peer.Close()
 	come := func(packets ...string) {
 		t.Helper()
-		for _, p := range packets { // it is in the socket when the system call ends
+		for _, p := range packets { // it is in the peer's socket when the system call ends
 			if _, err := peer.Write([]byte(p)); err != nil {
 				t.Fatal(err)
 			}
@@ -70,8 +70,8 @@ func TestPrompt(t *testing.T) {
 	}
 }
 
-// TestNow: what is not answered at once is given up at once, and nothing is left of it; what is,
-// has the answer that Get has.
+// TestNow: a request that is not answered at once is abandoned at once, and leaves nothing behind.
+// An answer at once equals the answer of Get.
 func TestNow(t *testing.T) {
 	chain, c := start(t, refchain.Config{}, 1, nil)
 	put, err := c.Put(within(t, 5*time.Second), key(1), []byte("a"))
@@ -79,7 +79,7 @@ func TestNow(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := Request{Op: wire.Read, Key: key(1)}
-	for range 3 * promptPatience { // which of the two, only the machine's scheduler knows
+	for range 3 * promptPatience { // the scheduler decides which of the two cases occurs
 		if r, ok := c.Now(read); ok && (r.Err != nil || string(r.Value) != "a" || r.Version != put.Version) {
 			t.Fatalf("%q, version %v: %v", r.Value, r.Version, r.Err)
 		}

@@ -4,8 +4,8 @@ package client
 
 import "net"
 
-// prompt takes answers that are there as soon as the requests have been sent: those of switches in
-// Linux' kernel.
+// prompt receives answers that are available as soon as the requests have been sent, from switches
+// in Linux' kernel. On other systems there are none.
 type prompt struct{}
 
 func (*prompt) open(*net.UDPConn, int) error { return nil }

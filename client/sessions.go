@@ -13,18 +13,17 @@ import (
 
 // SessionSource gives a client the sessions that it writes with.
 type SessionSource interface {
-	// Acquire returns sessions to write with from a host, given by its address (invalid: not
-	// known). Nobody else writes under them until lost is closed (nil: ever). It is called again
-	// after that, and also before, if lost is not nil and the switches accept none of the sessions.
+	// Acquire returns sessions to write with from a host, given by its address (invalid: unknown).
+	// No one else writes under them until lost is closed (nil: ever). The client calls it again
+	// after that, and also earlier if lost is not nil and the switches reject all of the sessions.
 	Acquire(ctx context.Context, host netip.Addr) (sessions []Session, lost <-chan struct{}, err error)
-	// Release gives back the result of the last Acquire. The client sends nothing under those
-	// sessions any more.
+	// Release releases the sessions of the last Acquire. The client sends nothing more under them.
 	Release()
 }
 
-// StaticSessions are sessions that somebody has set aside for this client. If they were used
-// before, NextRequest has to be above every number that they were used with: the switches silently
-// drop other requests as old.
+// StaticSessions are sessions that are reserved for this client. If they were used before,
+// NextRequest must be greater than every number that they were used with. Otherwise the switches
+// silently drop the requests as old.
 func StaticSessions(sessions ...Session) SessionSource { return staticSessions(sessions) }
 
 type staticSessions []Session
@@ -39,25 +38,25 @@ func (s staticSessions) Release() {}
 type SessionLease struct {
 	Name     string
 	Sessions []Session
-	TTL      time.Duration // it runs out this long after it was requested or last renewed
+	TTL      time.Duration // it expires this long after it was requested or last renewed
 }
 
 // SessionLeaser leases sessions: the controller's admin API is one.
 type SessionLeaser interface {
-	// NewSessions leases sessions to a host, given by its IPv4 address in the network (invalid: not
-	// known). owner is for people.
+	// NewSessions leases sessions to a host, given by its IPv4 address in the network (invalid:
+	// unknown). owner is a name for operators.
 	NewSessions(ctx context.Context, count int, owner string, host netip.Addr) (SessionLease, error)
-	// KeepSessions renews a lease for its TTL. It returns an error that wraps ErrLeaseGone when the
-	// lease has run out already.
+	// KeepSessions renews a lease for its TTL. It returns an error that wraps ErrLeaseGone if the
+	// lease has expired.
 	KeepSessions(ctx context.Context, lease string) error
 	CloseSessions(ctx context.Context, lease string) error
 }
 
-// ErrLeaseGone: the lease on the sessions has run out, and others may have them.
+// ErrLeaseGone: the lease on the sessions has expired, and other clients may have leased them.
 var ErrLeaseGone = errors.New("session lease has run out")
 
-// LeasedSessions leases count sessions and keeps the lease alive. When it cannot, the sessions are
-// lost before the lease runs out.
+// LeasedSessions leases count sessions and keeps the lease alive. If that fails, it closes lost
+// before the lease expires.
 func LeasedSessions(l SessionLeaser, count int, owner string) SessionSource {
 	return &leasedSessions{leaser: l, count: count, owner: owner}
 }
@@ -72,7 +71,7 @@ type leasedSessions struct {
 }
 
 func (s *leasedSessions) Acquire(ctx context.Context, host netip.Addr) ([]Session, <-chan struct{}, error) {
-	asked := time.Now() // the lease runs from a later moment, so a time counted from here ends before it does
+	asked := time.Now() // the lease starts later than this, so times counted from here are safe
 	lease, err := s.leaser.NewSessions(ctx, s.count, s.owner, host)
 	if err != nil {
 		return nil, nil, fmt.Errorf("leasing %d sessions: %w", s.count, err)
@@ -94,7 +93,8 @@ func (s *leasedSessions) Acquire(ctx context.Context, host netip.Addr) ([]Sessio
 func (s *leasedSessions) keep(ctx context.Context, ttl time.Duration, renewed time.Time) {
 	wait := ttl / 3
 	for {
-		ends := renewed.Add(ttl - ttl/10) // a tenth is for packets on their way when the sessions are dropped
+		// a tenth is left for packets under way when the sessions are dropped
+		ends := renewed.Add(ttl - ttl/10)
 		select {
 		case <-ctx.Done():
 			return
@@ -126,17 +126,17 @@ func (s *leasedSessions) Release() {
 	s.keeper.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = s.leaser.CloseSessions(ctx, s.name) // it runs out by itself
+	_ = s.leaser.CloseSessions(ctx, s.name) // on failure it expires by itself
 	s.stop = nil
 }
 
-// acquire gets sessions and gives them to the machine.
+// acquire gets sessions and adds them to the machine.
 func (c *Client) acquire(ctx context.Context) (lost <-chan struct{}, err error) {
 	sessions, lost, err := c.cfg.Sessions.Acquire(ctx, c.host())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.renewable = err == nil && lost != nil
-	c.machine.AwaitSessions(c.now(), c.renewable) // calls that wait for sessions that never come fail
+	c.machine.AwaitSessions(c.now(), c.renewable) // if no sessions will come, waiting calls fail
 	defer c.pump()
 	if err != nil {
 		return nil, fmt.Errorf("netcraq client: %w", err)
@@ -153,7 +153,7 @@ func (c *Client) acquire(ctx context.Context) (lost <-chan struct{}, err error) 
 	return lost, nil
 }
 
-// host is the address that the client sends from, as far as it can be known.
+// host returns the address from which the client sends, if it is known.
 func (c *Client) host() netip.Addr {
 	if a := c.socket.local().Addr(); !a.IsUnspecified() {
 		return a
@@ -172,18 +172,18 @@ func HostAddress(to netip.AddrPort) netip.Addr {
 	return unmap(conn.LocalAddr().(*net.UDPAddr).AddrPort()).Addr()
 }
 
-// When the switches accept no session of a lease any more, the next lease is requested at once; but
-// the more leases in a row do not last for soon, the later.
+// When the switches reject all sessions of a lease, the client requests the next lease at once. The
+// pause grows with each consecutive lease that lasts less than `soon`.
 const (
 	soon         = 5 * time.Second
 	firstPause   = 10 * time.Millisecond
 	longestPause = time.Second
 )
 
-// keepSessions replaces sessions that are lost, or not taken by the switches.
+// keepSessions replaces sessions that are lost or that the switches reject.
 func (c *Client) keepSessions(ctx context.Context, lost <-chan struct{}) {
 	acquired := time.Now()
-	var pause time.Duration // before the next lease
+	var pause time.Duration // pause before the next lease
 	for {
 		select {
 		case <-ctx.Done():
@@ -194,7 +194,7 @@ func (c *Client) keepSessions(ctx context.Context, lost <-chan struct{}) {
 			c.mu.Lock()
 			some := c.machine.Sessions() > 0
 			c.mu.Unlock()
-			if some { // others have come meanwhile
+			if some { // other sessions were added meanwhile
 				continue
 			}
 			if time.Since(acquired) > soon {

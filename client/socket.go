@@ -18,8 +18,8 @@ import (
 const batch = 64
 
 // socket is an unconnected UDP socket that sends and receives in batches (sendmmsg, recvmmsg). It
-// is unconnected because an answer comes from the chain's service address even when a switch was
-// asked at its own.
+// is unconnected because answers come from the chain's service address even if a switch was asked
+// at its own address.
 type socket struct {
 	conn *net.UDPConn
 	pc   *ipv4.PacketConn
@@ -29,7 +29,7 @@ type socket struct {
 	prompt   prompt
 
 	out       []ipv4.Message
-	addresses map[netip.AddrPort]*net.UDPAddr // so that each is made once
+	addresses map[netip.AddrPort]*net.UDPAddr // caches the converted addresses
 
 	sendError atomic.Pointer[sendError]
 }
@@ -53,12 +53,12 @@ func openSocket(local netip.AddrPort, profile wire.Profile) (*socket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the client's UDP socket: %w", err)
 	}
-	// As much as the system allows, for bursts of replies.
+	// The system may allow less; large buffers help with bursts of replies.
 	_ = conn.SetReadBuffer(4 << 20)
 	_ = conn.SetWriteBuffer(4 << 20)
 	s := &socket{conn: conn, pc: ipv4.NewPacketConn(conn), addresses: make(map[netip.AddrPort]*net.UDPAddr)}
 	for range batch {
-		// One byte more than a packet, so that one that is too long does not look like a right one.
+		// One byte more than a packet, so that a longer datagram is not mistaken for a packet.
 		s.in = append(s.in, ipv4.Message{Buffers: [][]byte{make([]byte, profile.PacketBytes()+1)}})
 		s.out = append(s.out, ipv4.Message{Buffers: make([][]byte, 1)})
 	}
@@ -75,8 +75,8 @@ func (s *socket) local() netip.AddrPort { return unmap(s.conn.LocalAddr().(*net.
 
 func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
 
-// send sends packets, and returns the calls whose packets the system has refused. Such a packet is
-// as good as lost: the machine will send it again. Only one goroutine may call it at a time.
+// send sends packets, and returns the calls whose packets the system has refused. A refused packet
+// counts as lost: the machine will send it again. Only one goroutine may call send at a time.
 func (s *socket) send(sends []calls.Send) (refused []calls.CallID) {
 	if len(sends) == 1 {
 		if _, err := s.conn.WriteToUDPAddrPort(sends[0].Packet, sends[0].To); err != nil {
@@ -99,7 +99,7 @@ func (s *socket) send(sends []calls.Send) (refused []calls.CallID) {
 			}
 			sent = max(sent, 0)
 			if sent < n {
-				refused = append(refused, sends[sent].Call) // the first that was not sent
+				refused = append(refused, sends[sent].Call) // the system refused this packet
 			}
 			sent++
 		}
@@ -119,7 +119,7 @@ func (s *socket) address(a netip.AddrPort) *net.UDPAddr {
 
 func (s *socket) failed(err error) { s.sendError.Store(&sendError{err, time.Now()}) }
 
-// failure is why packets could not be sent lately, if any could not.
+// failure returns why packets could not be sent within the last second, or nil.
 func (s *socket) failure() error {
 	if f := s.sendError.Load(); f != nil && time.Since(f.at) < time.Second {
 		return f.err
@@ -127,7 +127,7 @@ func (s *socket) failure() error {
 	return nil
 }
 
-// receive waits for packets. They are good until the next call. ok is false when the socket is
+// receive waits for packets. They are valid until the next call. ok is false when the socket is
 // closed.
 func (s *socket) receive() (packets []received, ok bool) {
 	for {
@@ -136,7 +136,7 @@ func (s *socket) receive() (packets []received, ok bool) {
 		case errors.Is(err, net.ErrClosed):
 			return nil, false
 		case err != nil:
-			time.Sleep(time.Millisecond) // what a socket without a peer can report passes; it must not make a busy loop
+			time.Sleep(time.Millisecond) // errors of an unconnected socket are temporary; sleep, to avoid a busy loop
 			continue
 		}
 		s.received = s.received[:0]

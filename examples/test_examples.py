@@ -21,7 +21,7 @@ from netcraq.node.engine import DEFAULT_SOCKET
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-PATIENCE = 120.0  # seconds; on an idle machine each wait takes a few at most
+PATIENCE = 120.0  # seconds; on an idle machine each wait takes only a few
 LANGUAGES = ("go", "python", "js")
 
 
@@ -73,7 +73,9 @@ class Program:
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory) -> Callable[[str], list[str]]:
-    """How to start an example: it builds one in Go, and gives one in JavaScript its dependency."""
+    """The command that starts an example. It builds examples in Go, and installs the dependency of
+    those in JavaScript.
+    """
     folder = tmp_path_factory.mktemp("built")
 
     def command(name: str, source: str) -> list[str]:
@@ -84,7 +86,7 @@ def build(tmp_path_factory) -> Callable[[str], list[str]]:
             return [str(folder / name)]
         if source.endswith(".mjs"):
             node = shutil.which("node") or pytest.skip("Node.js is not installed")
-            # What npm install does, without its network.
+            # The effect of npm install, without the network.
             shutil.copytree(HERE / name, folder / name, dirs_exist_ok=True, ignore=lambda *_: {"node_modules"})
             (folder / name / "node_modules").mkdir(exist_ok=True)
             link = folder / name / "node_modules" / "netcraq"
@@ -98,7 +100,7 @@ def build(tmp_path_factory) -> Callable[[str], list[str]]:
 
 @pytest.fixture(scope="module")
 def dev(tmp_path_factory) -> Iterator[dict[str, str]]:
-    """A running netcraq dev: the environment in which programs find it, with GATEWAY."""
+    """A running netcraq dev. Returns the environment with which programs find it, and GATEWAY."""
     assert (ROOT / "bin" / "netcraq").exists(), "bin/netcraq is not built: run make netcraq"
     folder = tmp_path_factory.mktemp("dev")
     path, gateway = str(folder / "netcraq.sock"), f"127.0.0.1:{free_port()}"
@@ -131,7 +133,7 @@ def start(build, dev, tmp_path) -> Iterator[Callable[..., Program]]:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_lock(start, language):
-    """The next holder takes over from one that was killed, whose late write is refused."""
+    """The next holder takes over from a killed one, whose late write is refused."""
     source = {"go": "main.go", "python": "lock.py", "js": "lock.mjs"}[language]
     address = f"127.0.0.1:{free_port()}"
 
@@ -158,7 +160,7 @@ def test_lock(start, language):
 
 
 def test_election_go(start):
-    """A leader that is interrupted hands over, and the next one need not wait for a lease."""
+    """An interrupted leader hands over, and the next one need not wait for the lease to expire."""
     first = start("election-go", "main.go", "first")
     first.says("first leads\n")
     second = start("election-go", "main.go", "second")
@@ -172,7 +174,7 @@ def test_election_go(start):
 
 
 def test_service_discovery_js(start):
-    """The balancer follows instances that come, go, and die."""
+    """The balancer follows instances that start, stop, and die."""
     a, b = sorted(f"127.0.0.1:{free_port()}" for _ in range(2))
     balancer = start("service-discovery-js", "service.mjs", "balancer")
     first = start("service-discovery-js", "service.mjs", "instance", a)
@@ -189,7 +191,7 @@ def test_service_discovery_js(start):
 
 
 def test_stream_python(start, dev):
-    """A consumer that was stopped is told how many records it has missed."""
+    """A consumer that was stopped gets the number of records that it has missed."""
     consumer = start("stream-python", "stream.py", "consumer")
     start("stream-python", "stream.py", "producer")
     consumer.says("read .* records")
@@ -206,10 +208,10 @@ def test_stream_python(start, dev):
 
 
 def test_rate_limiter_python(start):
-    """Three workers make 5 calls each, of which 5 at most are in one second."""
+    """Three workers make 5 calls each, and there are at most 5 calls in one second."""
     limiter = start("rate-limiter-python", "limiter.py")
     assert limiter.ends() == 0, limiter.said
-    # Processes that write unbuffered write a line and its end one after the other.
+    # Processes with unbuffered output write a line and its end separately.
     calls = re.findall(r"(\d\d): worker (\d) makes call (\d)", limiter.said)
     assert len(calls) == 15
     seconds = [second for second, _, _ in calls]
@@ -217,7 +219,7 @@ def test_rate_limiter_python(start):
 
 
 def test_size():
-    """An example fits on a screen: 60 lines at most, in one file."""
+    """Each example fits on a screen: one file of at most 60 lines."""
     for folder in sorted(p for p in HERE.iterdir() if (p / "README.md").exists()):
         for source in (p for p in folder.iterdir() if p.suffix in {".go", ".py", ".mjs", ".p4"}):
             lines = len(source.read_text().splitlines())
@@ -225,7 +227,7 @@ def test_size():
 
 
 def test_etcd_before_after(start, dev, tmp_path):
-    """One program reads a key of an etcd, and of the gateway."""
+    """The same program reads a key directly from etcd, and through the gateway."""
     etcd = shutil.which("etcd") or pytest.skip("etcd is not installed")
     before, peers = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
     urls = ["--listen-client-urls", before, "--advertise-client-urls", before, "--listen-peer-urls", peers]
@@ -241,7 +243,7 @@ def test_etcd_before_after(start, dev, tmp_path):
 
 
 def test_p4_counter(start, tmp_path):
-    """The program's counters have what was sent."""
+    """The program's counters match the sent packets."""
     pytest.importorskip("p4runtime_sh", reason="p4runtime-shell is not installed")
     binary = ROOT / "bin" / "netcraq-switch"
     if not binary.exists():
@@ -279,7 +281,7 @@ def test_kubernetes():
 
 
 def test_arrow_pipeline(start):
-    """Three steps pass batches, and the middle one copies only the column that it adds."""
+    """Three processes pass batches, and the middle one copies only the column that it adds."""
     pytest.importorskip("pyarrow", reason="pyarrow is not installed: make test-arrow installs it")
     report, enrich = (start("arrow-pipeline", "pipeline.py", step) for step in ("report", "enrich"))
     produce = start("arrow-pipeline", "pipeline.py", "produce")
@@ -291,7 +293,7 @@ def test_arrow_pipeline(start):
 
 @pytest.fixture
 def postgresql(tmp_path) -> Iterator[Callable[[str], str]]:
-    """A PostgreSQL at .port: psql(statements) gives what it prints."""
+    """A PostgreSQL at .port. psql(statements) returns their output."""
     found = shutil.which("initdb") or next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))), None)
     folder = Path(found).resolve().parent if found else pytest.skip("PostgreSQL is not installed")
     data, port = Path(tempfile.mkdtemp()), str(free_port())
@@ -319,7 +321,7 @@ def postgresql(tmp_path) -> Iterator[Callable[[str], str]]:
 
 
 def test_postgres_to_parquet(postgresql, tmp_path):
-    """Each row arrives once, though the pipelet is killed while it copies."""
+    """Each row arrives once, although the pipelet is killed while it copies."""
     binary = ROOT / "bin" / "netcraq-pipelets"
     if not binary.exists():
         pytest.skip("bin/netcraq-pipelets is not built: run make test-pipelets")

@@ -19,22 +19,22 @@ import (
 
 // Client talks to a controller's admin API. It is safe for concurrent use.
 type Client struct {
-	base  string // of URLs
-	where string // for people
+	base  string // prefix of the requests' URLs
+	where string // the address, for error messages
 	token string // the file with the token; "": none
-	// sockets: one of the addresses is a Unix socket, which takes no token.
+	// sockets reports whether one of the addresses is a Unix socket, which needs no token.
 	sockets bool
 	http    *http.Client
 }
 
-// Option changes how a Client asks.
+// Option configures a Client.
 type Option func(*Client)
 
 // TokenFile makes a Client send the token in a file, which it reads again for each request. "":
 // none. Unix sockets need no token, so the file must exist only for other addresses.
 func TokenFile(path string) Option { return func(c *Client) { c.token = path } }
 
-// Through has a Client send its requests another way.
+// Through makes a Client send its requests through another transport.
 func Through(t http.RoundTripper) Option { return func(c *Client) { c.http.Transport = t } }
 
 // NewClient makes a client for the controller at an address: unix:///PATH, or "host:port" or a URL,
@@ -66,12 +66,12 @@ func NewClient(address string, options ...Option) *Client {
 	sockets := strings.Count(address, "unix://")
 	c.sockets = sockets > 0
 	if sockets == strings.Count(address, ",")+1 {
-		c.token = "" // a socket knows by itself who asks
+		c.token = "" // on a socket the kernel identifies the caller
 	}
 	return c
 }
 
-// dial connects to the first of several addresses that takes a connection.
+// dial connects to the first of several addresses that accepts a connection.
 func dial(ctx context.Context, addresses []string) (_ net.Conn, err error) {
 	for _, a := range addresses {
 		network, to := "tcp", strings.TrimSuffix(strings.TrimPrefix(a, "http://"), "/")
@@ -125,13 +125,13 @@ func (c *Client) Chain(ctx context.Context, chain string) (*Chain, error) {
 	return out, c.do(ctx, http.MethodGet, "/v1/chains/"+segment(chain), nil, out)
 }
 
-// ChangeChain changes a running chain and returns it as it is then.
+// ChangeChain changes a running chain, and returns its state afterwards.
 func (c *Client) ChangeChain(ctx context.Context, chain string, change ChainChange) (*Chain, error) {
 	out := new(Chain)
 	return out, c.do(ctx, http.MethodPut, "/v1/chains/"+segment(chain), change, out)
 }
 
-// Recover brings a switch in behind a chain's tail and returns the chain as it is then.
+// Recover adds a switch after a chain's tail, and returns the chain's state afterwards.
 func (c *Client) Recover(ctx context.Context, chain, sw string) (*Chain, error) {
 	out := new(Chain)
 	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/recover", Recovery{sw}, out)
@@ -150,7 +150,7 @@ func (c *Client) Keys(ctx context.Context, chain string) ([]Key, error) {
 	return out, c.do(ctx, http.MethodGet, "/v1/chains/"+segment(chain)+"/keys", nil, &out)
 }
 
-// AddKey places a key and writes its first value (without one, a tombstone); it returns when every
+// AddKey places a key and writes its first value (without one, a tombstone). It returns when every
 // member of the chain has committed that.
 func (c *Client) AddKey(ctx context.Context, chain string, key KeySpec) (*Key, error) {
 	out := new(Key)
@@ -192,7 +192,7 @@ func (c *Client) DirectoryPage(ctx context.Context, prefix, after string, limit 
 	if err := c.do(ctx, http.MethodGet, "/v1/keys?"+q.Encode(), nil, &keys); err != nil {
 		return nil, false, err
 	}
-	keys = PageOf(keys, after, limit) // a controller that does not know pages answers with all
+	keys = PageOf(keys, after, limit) // a controller that does not support pages returns all keys
 	return keys, len(keys) == limit, nil
 }
 
@@ -214,16 +214,16 @@ func (c *Client) Lookup(ctx context.Context, name string) (*Key, error) {
 	return out, c.do(ctx, http.MethodGet, "/v1/keys/"+segment(name), nil, out)
 }
 
-// RequestKey has a key placed in a chain of the controller's choice, the one with the most room. A
-// name that is placed already is answered with its key, and Created false: asking again is safe.
+// RequestKey places a key in the chain with the most room. If the name is already placed, it
+// returns the existing key, with Created false, so it is safe to call it again.
 func (c *Client) RequestKey(ctx context.Context, r KeyRequest) (*RequestedKey, error) {
 	out := new(RequestedKey)
 	return out, c.do(ctx, http.MethodPost, "/v1/keys", r, out)
 }
 
-// RemoveUnused removes a key without a value from the network, if its version by name is still the
-// given one (0: if nobody has written it since it was added). Otherwise the error is
-// CodeFailedPrecondition, and nothing that was written is lost.
+// RemoveUnused removes a key without a value from the network, if the version of its name is still
+// the given one (0: the key was added without a value and never written). Otherwise the error is
+// CodeFailedPrecondition, and no written value is lost.
 func (c *Client) RemoveUnused(ctx context.Context, name string, version uint64) error {
 	q := url.Values{"version": {strconv.FormatUint(version, 10)}}
 	return c.do(ctx, http.MethodDelete, "/v1/keys/"+segment(name)+"?"+q.Encode(), nil, nil)
@@ -241,7 +241,7 @@ func (c *Client) Counters(ctx context.Context, sw string) (*Counters, error) {
 	return out, c.do(ctx, http.MethodGet, "/v1/switches/"+segment(sw)+"/counters", nil, out)
 }
 
-// ChainCounters are a switch's Counters with the slots' sums by chain in the place of the slots.
+// ChainCounters returns a switch's Counters with the sums for each chain instead of the slots.
 func (c *Client) ChainCounters(ctx context.Context, sw string) (*Counters, error) {
 	out := new(Counters)
 	return out, c.do(ctx, http.MethodGet, "/v1/switches/"+segment(sw)+"/counters?slots=0", nil, out)
@@ -259,7 +259,7 @@ func (c *Client) KeepSessions(ctx context.Context, lease string) (*Sessions, err
 	return out, c.do(ctx, http.MethodPut, "/v1/sessions/"+segment(lease), nil, out)
 }
 
-// CloseSessions gives a lease back. No request of its sessions may be sent after that.
+// CloseSessions releases a lease. No request of its sessions may be sent afterwards.
 func (c *Client) CloseSessions(ctx context.Context, lease string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/sessions/"+segment(lease), nil, nil)
 }
@@ -271,8 +271,8 @@ func (c *Client) Watch(ctx context.Context, r WatchRequest) (*Watch, error) {
 }
 
 // Events calls f with each event after the one numbered since (0: all that the controller still
-// has), and, with follow, those to come, until ctx ends or f fails. It returns nil when the history
-// is through (without follow), f's error, or why the stream broke.
+// has). With follow, it continues with new events until ctx ends or f fails. It returns nil at the
+// end of the history (without follow), f's error, or why the stream broke.
 func (c *Client) Events(ctx context.Context, since uint64, follow bool, f func(Event) error) error {
 	q := url.Values{"since": {strconv.FormatUint(since, 10)}}
 	if !follow {
@@ -295,7 +295,7 @@ func (c *Client) Events(ctx context.Context, since uint64, follow bool, f func(E
 	scan.Buffer(nil, 1<<20)
 	for scan.Scan() {
 		data, ok := strings.CutPrefix(scan.Text(), "data:")
-		if !ok { // id:, event:, comments and blank lines carry nothing that the data does not
+		if !ok { // id:, event:, comments and blank lines contain nothing that the data lacks
 			continue
 		}
 		var e Event
@@ -371,7 +371,8 @@ func failure(resp *http.Response) error {
 	if err == nil {
 		err = json.Unmarshal(b, &e)
 	}
-	if err != nil || e.Error == nil || e.Error.Code == "" { // not our controller, or a proxy in between
+	// the answer is not from our controller, or a proxy has replaced it
+	if err != nil || e.Error == nil || e.Error.Code == "" {
 		return &Error{Status: resp.StatusCode, Code: CodeInternal, Message: fmt.Sprintf("%s: %s",
 			resp.Status, strings.TrimSpace(string(b)))}
 	}
@@ -379,8 +380,8 @@ func failure(resp *http.Response) error {
 	return e.Error
 }
 
-// segment escapes s as one segment of a path, slashes included. Dots too: "." and ".." would be
-// cleaned away.
+// segment escapes s as one segment of a path, including slashes. It also escapes dots, because "."
+// and ".." would be removed from paths.
 func segment(s string) string {
 	return strings.ReplaceAll(url.PathEscape(s), ".", "%2E")
 }

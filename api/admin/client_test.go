@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestTokenOfASocket: a controller's Unix socket takes no token, so the file with it need not be
-// there or readable. By TCP the file is needed.
+// TestTokenOfASocket: a controller's Unix socket needs no token, so the token's file may be missing
+// or unreadable. TCP needs the file.
 func TestTokenOfASocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "c.sock")
 	l, err := net.Listen("unix", path)
@@ -24,7 +24,8 @@ func TestTokenOfASocket(t *testing.T) {
 	})}
 	defer s.Close()
 	go func() { _ = s.Serve(l) }()
-	for _, missing := range []string{filepath.Join(t.TempDir(), "token"), t.TempDir()} { // not there; not readable
+	// a missing file, and an unreadable one
+	for _, missing := range []string{filepath.Join(t.TempDir(), "token"), t.TempDir()} {
 		for address, want := range map[string]string{"unix://" + path: "", "unix:///nowhere.sock,unix://" + path: "",
 			"unix://" + path + ",http://127.0.0.1:1": "", "127.0.0.1:1": "the token for the controller"} {
 			c := NewClient(address, TokenFile(missing))

@@ -96,8 +96,8 @@ type PlacementEviction struct {
 	Reason string `json:"reason"` // why, for people
 }
 
-// Evict makes placement take a key out of the network. It returns when that is decided, not when it
-// is done. A key that is not placed is CodeNotFound.
+// Evict makes placement remove a key from the network. It returns after the decision, before the
+// key is removed. If the key is not placed, the error has CodeNotFound.
 func (c *Client) Evict(ctx context.Context, e PlacementEviction) error {
 	return c.do(ctx, http.MethodPost, "/v1/placement/evictions", e, nil)
 }
@@ -108,7 +108,7 @@ func (c *Client) Placement(ctx context.Context) (*Placement, error) {
 	return out, c.do(ctx, http.MethodGet, "/v1/placement", nil, out)
 }
 
-// WhyPlaced says why a key is placed, or is not.
+// WhyPlaced returns the reason why a key is placed or not placed.
 func (c *Client) WhyPlaced(ctx context.Context, key string) (*PlacementKey, error) {
 	out := new(PlacementKey)
 	return out, c.do(ctx, http.MethodGet, "/v1/placement/why?key="+url.QueryEscape(key), nil, out)

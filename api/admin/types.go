@@ -1,11 +1,11 @@
-// Package admin is the controller's admin API as its users see it: the JSON types and a client.
+// Package admin is the controller's admin API for its callers: the JSON types and a client.
 //
 // The API is HTTP and JSON over a Unix socket (SystemSocket), and over TCP for callers with a
-// token. Operators ask it which switches make up a chain, which keys are in the network, and what
-// each switch has counted; and they change these, for example by adding or removing a key or
-// changing a lease. Clients of the data plane learn here what they cannot know by themselves: the
-// service address of a chain, the KEY_ID of an etcd key, and a session id of their own. Reads and
-// writes do not pass through this API: they are packets to the switches.
+// token. Operators read the members of a chain, the keys in the network, and the counters of
+// switches; and they change these, for example by adding or removing a key or changing a lease.
+// Clients of the data plane get from it what they cannot know otherwise: the service address of a
+// chain, the KEY_ID of an etcd key, and a session id. Reads and writes of values do not pass
+// through this API: they are packets to the switches.
 //
 // A failure is an HTTP status of 400 or above and the body {"error": {"code": "...", "message":
 // "..."}}; the client returns it as *Error.
@@ -26,15 +26,15 @@ import (
 // Prometheus, unless --admin names another.
 const DefaultAddress = "127.0.0.1:20036"
 
-// Where the controller's socket and the tokens are unless told otherwise. The folder is not the
-// node agent's own, which only root can enter.
+// The default places of the controller's socket and the tokens. The folder is not the node agent's
+// own, which only root can enter.
 const (
 	SystemFolder = "/run/netcraq-admin"
 	SystemSocket = "unix://" + SystemFolder + "/controller.sock"
 )
 
-// folder is the system's, or, for a user other than root if no controller of the system's runs,
-// that user's own.
+// folder returns the system's folder. If the user is not root, and no system controller runs, it
+// returns a folder of this user.
 func folder() string {
 	own := os.Getenv("XDG_RUNTIME_DIR")
 	if os.Geteuid() == 0 || own == "" {
@@ -46,8 +46,7 @@ func folder() string {
 	return filepath.Join(own, "netcraq-admin")
 }
 
-// DefaultSocket is the path of the controller's socket. Controllers listen and clients look for it
-// there, unless told otherwise.
+// DefaultSocket is the default path of the controller's socket, for controllers and clients.
 func DefaultSocket() string { return "unix://" + filepath.Join(folder(), "controller.sock") }
 
 // DefaultToken and DefaultReadToken are the files with the tokens for TCP.
@@ -92,7 +91,7 @@ type Chain struct {
 	Missing []MissingMember `json:"missing,omitempty"`
 }
 
-// Short is how many members a chain lacks.
+// Short returns the number of members that a chain lacks.
 func (c *Chain) Short() int { return max(0, c.Length-len(c.Members)) }
 
 // MissingMember is a switch that should be a member of a chain and is not.
@@ -258,7 +257,7 @@ type ChainCounters struct {
 	Writes   uint64 `json:"writes"`   // versions that the switch accepted
 }
 
-// ByChain sums the slots up by chain, in the order of their ids.
+// ByChain returns the sums of the slots for each chain, in the order of the chains' ids.
 func (c *Counters) ByChain() (out []ChainCounters) {
 	for _, s := range c.Slots {
 		id := uint8(s.KeyID >> 24)
@@ -304,7 +303,7 @@ type Sessions struct {
 	TTLSeconds int       `json:"ttlSeconds"` // keep it alive (PUT) within this time
 }
 
-// TTL is TTLSeconds as a duration.
+// TTL returns TTLSeconds as a duration.
 func (s *Sessions) TTL() time.Duration { return time.Duration(s.TTLSeconds) * time.Second }
 
 // Session is a session id and the number of its first request. That number is above all that any
@@ -329,7 +328,7 @@ type Event struct {
 	Data    map[string]string `json:"data,omitempty"` // more details, for programs
 }
 
-// The codes of Error. Each goes with one HTTP status.
+// The codes of Error. Each has one HTTP status.
 const (
 	CodeInvalidArgument  = "invalid_argument"  // 400: the request makes no sense; repeating it will not help
 	CodeUnauthenticated  = "unauthenticated"   // 401: the caller must send a token or use the socket
@@ -345,9 +344,9 @@ const (
 	CodeInternal           = "internal"           // 500
 )
 
-// Error is a failure as the API reports it.
+// Error is a failure that the API reports.
 type Error struct {
-	Status  int    `json:"-"`       // HTTP
+	Status  int    `json:"-"`       // the HTTP status
 	Code    string `json:"code"`    // for programs
 	Message string `json:"message"` // for people
 	// SettledMillis, with CodeNotFound of a key's name: as for Key.
@@ -367,12 +366,12 @@ func (e *Error) Is(target error) bool {
 	return ok && t.Code == e.Code
 }
 
-// Errorf makes an Error of a code, with the HTTP status that goes with it.
+// Errorf makes an Error with a code, and the HTTP status of the code.
 func Errorf(code, format string, args ...any) *Error {
 	return &Error{Status: StatusOf(code), Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// StatusOf is the HTTP status that goes with a code.
+// StatusOf returns the HTTP status of a code.
 func StatusOf(code string) int {
 	switch code {
 	case CodeInvalidArgument:
@@ -402,10 +401,10 @@ type errorBody struct {
 	Error *Error `json:"error"`
 }
 
-// MarshalError is the body of a failed request.
+// MarshalError returns the body of a failed request.
 func MarshalError(e *Error) []byte {
 	b, err := json.Marshal(errorBody{e})
-	if err != nil { // two strings: cannot happen
+	if err != nil { // it has only strings and numbers, so it cannot fail
 		panic(err)
 	}
 	return append(b, '\n')

@@ -1,4 +1,4 @@
-// Package buildinfo says which version of NetCRAQ a program is, and what it was built from. The
+// Package buildinfo contains the version of NetCRAQ, and what the program was built from. The
 // version is written only in the file VERSION. Packages of other languages, images and the chart
 // repeat it, and make lint compares them.
 package buildinfo
@@ -43,14 +43,14 @@ func Get() Info {
 		case "vcs.modified":
 			i.Modified = s.Value == "true"
 		case "vcs.time":
-			date, _ := time.Parse(time.RFC3339, s.Value) // the zero time for what Go does not write in this format
+			date, _ := time.Parse(time.RFC3339, s.Value) // the zero time if it is in another format
 			i.Date = date.UTC()
 		}
 	}
 	return i
 }
 
-// Version is the version of NetCRAQ.
+// Version returns the version of NetCRAQ.
 func Version() string { return strings.TrimSpace(version) }
 
 // String is one line: "0.1.0 (commit 0123456789ab of 2026-11-29, go1.26.0, linux/amd64)".
@@ -68,5 +68,5 @@ func (i Info) String() string {
 	return fmt.Sprintf("%s (%s, %s, %s)", i.Version, source, i.Go, i.Platform)
 }
 
-// Short is the commit's first 12 digits.
+// Short returns the commit's first 12 digits.
 func (i Info) Short() string { return i.Commit[:min(len(i.Commit), 12)] }

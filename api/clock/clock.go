@@ -1,10 +1,10 @@
-// Package clock has the clocks for everything that holds only for a time which another process also
-// measures: read leases, a leader's right to act, and how long a gateway may trust what it knows
-// without asking.
+// Package clock has the clocks for everything that is valid only for a time that another process
+// also measures: read leases, a leader's right to act, and the time for which a gateway may rely on
+// its last answer from etcd.
 //
-// Whoever may act until a time is over needs a clock that continues while the machine is suspended:
-// [Now]. Go's own (time.Since, timers) stands still then, as CLOCK_MONOTONIC does, so that after
-// half a day with its lid closed a machine would continue as if nothing had happened. No clock of a
+// A process that may act until a time is over needs a clock that continues while the machine is
+// suspended: [Now]. Go's own clock (time.Since, timers) stops then, as CLOCK_MONOTONIC does. A
+// laptop whose lid was closed for half a day would continue as if no time had passed. No clock of a
 // machine counts the time for which its hypervisor stops it.
 //
 // A process that waits until another one's time is over needs a clock that does not run too fast:
@@ -16,12 +16,12 @@ package clock
 
 import "time"
 
-// A Time is a moment on this clock, as the time since some other moment that is the same for all
-// processes of the machine.
+// A Time is a moment on this clock: the time since a moment that is the same for all processes of
+// the machine.
 type Time time.Duration
 
-// Since is how long ago a moment was.
+// Since returns the time that has passed since a moment.
 func Since(t Time) time.Duration { return time.Duration(Now() - t) }
 
-// Add is the moment d after t.
+// Add returns the moment d after t.
 func (t Time) Add(d time.Duration) Time { return t + Time(d) }

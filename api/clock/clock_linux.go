@@ -8,20 +8,20 @@ import (
 	"unsafe"
 )
 
-// CLOCK_BOOTTIME (Linux 2.6.39) takes a system call, which costs as much as a packet in the
-// interpreter. Go's own clocks do not. The difference between this clock and Go's monotonic one is
-// the time that the machine has been suspended, so it changes only then. When it does, the kernel
-// moves the wall clock forward by as much, in the same step. So the difference is cached, and read
-// again every now and then, and whenever anybody has set the wall clock.
+// A reading caches the difference between CLOCK_BOOTTIME (Linux 2.6.39) and Go's monotonic clock,
+// because reading CLOCK_BOOTTIME takes a system call, which costs as much as a packet in the
+// interpreter. The difference is the time for which the machine was suspended, so it changes only
+// then. When it does, the kernel also moves the wall clock forward, in the same step. So the
+// difference is read again from time to time, and whenever the wall clock was set.
 type reading struct {
-	mono   time.Duration // Go's monotonic clock, since start, when it was read
-	wall   time.Duration // the wall's clock, less that
-	offset time.Duration // this clock, less that
+	mono   time.Duration // Go's monotonic clock since start, at the time of the reading
+	wall   time.Duration // the wall clock minus Go's monotonic clock
+	offset time.Duration // CLOCK_BOOTTIME minus Go's monotonic clock
 }
 
 const (
 	readAgain = 10 * time.Millisecond
-	wallSet   = time.Millisecond // a change of less is taken for two clocks that were not read at the same moment
+	wallSet   = time.Millisecond // a smaller change may be due to reading two clocks at different moments
 	nearly    = 5 * time.Microsecond
 )
 
@@ -30,7 +30,7 @@ var (
 	last  atomic.Pointer[reading]
 )
 
-// Now is CLOCK_BOOTTIME, to some microseconds.
+// Now returns CLOCK_BOOTTIME, exact to some microseconds.
 func Now() Time {
 	t := time.Now()
 	mono := t.Sub(start)
@@ -44,10 +44,10 @@ func wallLess(t time.Time, mono time.Duration) time.Duration {
 	return time.Duration(t.UnixNano()-start.UnixNano()) - mono
 }
 
-// read reads it, a few times where something comes between two looks at Go's clock.
+// read makes a reading. It repeats it a few times if the two readings of Go's clock are far apart.
 func read() Time {
 	var r reading
-	var low, high time.Duration // between which the difference is
+	var low, high time.Duration // bounds of the difference
 	for i := range 5 {
 		before := time.Now()
 		boot := system()
@@ -78,12 +78,12 @@ const (
 
 func system() time.Duration { return clock(clockBoottime) }
 
-// Raw is CLOCK_MONOTONIC_RAW (Linux 2.6.28). It takes a system call.
+// Raw returns CLOCK_MONOTONIC_RAW (Linux 2.6.28). It takes a system call.
 func Raw() time.Duration { return clock(clockMonotonicRaw) }
 
 func clock(id uintptr) time.Duration {
 	var now syscall.Timespec
-	// It never waits, so the scheduler need not be told.
+	// The call never blocks, so the scheduler need not know about it.
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&now)), 0); errno != 0 {
 		panic(fmt.Sprintf("clock_gettime(%d): %v: leases are counted by the clocks CLOCK_BOOTTIME and "+
 			"CLOCK_MONOTONIC_RAW, which Linux has since 2.6.39; are they filtered (seccomp)?", id, errno))

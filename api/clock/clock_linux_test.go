@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// The clocks' numbers in Linux' time.h.
+// The clocks' numbers in Linux's time.h.
 const monotonic, monotonicRaw = 1, 4
 
-// TestNow: it runs as time does.
+// TestNow: the clock runs at the rate of time.
 func TestNow(t *testing.T) {
 	began, from := time.Now(), Now()
 	time.Sleep(20 * time.Millisecond)
@@ -25,8 +25,9 @@ func TestNow(t *testing.T) {
 	}
 }
 
-// TestSuspendedMeanwhile: a suspension shows at the first look after it, as the wall's clock is set
-// by it; one that does not show there is found a moment later.
+// TestSuspendedMeanwhile: Now notices a suspension at the first call after it, because the kernel
+// sets the wall clock. If the wall clock does not show the suspension, Now notices it a moment
+// later.
 func TestSuspendedMeanwhile(t *testing.T) {
 	right := func() bool {
 		before := system()
@@ -39,13 +40,13 @@ func TestSuspendedMeanwhile(t *testing.T) {
 		}
 	}
 	r := *last.Load()
-	r.wall, r.offset = r.wall-time.Hour, r.offset-time.Hour // as it was before an hour of sleep
+	r.wall, r.offset = r.wall-time.Hour, r.offset-time.Hour // the state before an hour of suspension
 	last.Store(&r)
 	if !right() {
 		t.Error("an hour of sleep is not noticed")
 	}
 	r = *last.Load()
-	r.offset -= time.Hour // somebody has set the wall's clock back by as much
+	r.offset -= time.Hour // someone has set the wall clock back by as much
 	last.Store(&r)
 	time.Sleep(readAgain)
 	if !right() {
@@ -53,8 +54,8 @@ func TestSuspendedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestForward: many at once see it go forward. (It is as exact as it could be read, which is less
-// so on a busy machine.)
+// TestForward: in several concurrent goroutines the clock never goes back. (Its accuracy is that of
+// the readings, which is lower on a busy machine.)
 func TestForward(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
@@ -72,8 +73,8 @@ func TestForward(t *testing.T) {
 	all.Wait()
 }
 
-// TestReadBadly: a time that was read too high, because something came between two looks, does not
-// let the clock go back at the next look.
+// TestReadBadly: if a reading was too high because of a delay between its two readings of Go's
+// clock, the clock does not go back at the next reading.
 func TestReadBadly(t *testing.T) {
 	Now()
 	old := *last.Load()
@@ -100,7 +101,7 @@ func BenchmarkRaw(b *testing.B) {
 	}
 }
 
-// TestRaw: it is the kernel's CLOCK_MONOTONIC_RAW.
+// TestRaw: Raw returns the kernel's CLOCK_MONOTONIC_RAW.
 func TestRaw(t *testing.T) {
 	for last := Raw(); ; {
 		before, now, after := clock(monotonicRaw), Raw(), clock(monotonicRaw)
@@ -113,9 +114,9 @@ func TestRaw(t *testing.T) {
 	}
 }
 
-// TestGoesOnWhileSuspended: a machine cannot be suspended here, but a process can be shown one that
-// was: in a time namespace whose clock of the time since the boot is 1,000 hours further, and the
-// monotonic one is not.
+// TestGoesOnWhileSuspended: a test cannot suspend the machine, but it can simulate it for a
+// process: in a time namespace whose CLOCK_BOOTTIME, but not its CLOCK_MONOTONIC, is 1,000 hours
+// ahead.
 func TestGoesOnWhileSuspended(t *testing.T) {
 	if os.Getenv("NETCRAQ_BOOTTIME") != "" {
 		fmt.Println("asleep for", (time.Duration(Now()) - clock(monotonic)).Round(time.Hour))

@@ -6,9 +6,8 @@ import "time"
 
 var start = time.Now()
 
-// Now is Go's monotonic clock, if no better one is known: only clients and tools run elsewhere than
-// on Linux.
+// Now returns Go's monotonic clock. On systems other than Linux only clients and tools run.
 func Now() Time { return Time(time.Since(start)) }
 
-// Raw is Go's monotonic clock, too.
+// Raw returns Go's monotonic clock, too.
 func Raw() time.Duration { return time.Since(start) }

@@ -8,7 +8,8 @@ import (
 	"io"
 )
 
-// Bytes returns what data holds if data is in gzip's format (RFC 1952), and data itself otherwise.
+// Bytes returns the decompressed data if data is in gzip's format (RFC 1952), and otherwise data
+// itself.
 func Bytes(data []byte) ([]byte, error) {
 	if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) { // gzip's magic number; neither JSON nor text begins so
 		return data, nil

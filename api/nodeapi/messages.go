@@ -1,21 +1,21 @@
 package nodeapi
 
-// The data of requests and answers, by function. A value is bytes. Where it is UTF-8, answers have
-// it as text in Value, otherwise as base64 in ValueBase64; a request uses either.
+// The data of requests and answers, by function. A value is bytes. Answers contain it as text in
+// Value if it is UTF-8, and otherwise as base64 in ValueBase64. A request uses either.
 //
-// A version is written EPOCH.SEQUENCE, as in the rest of the project; "0.0" is that of a key that
-// was never written. Of two versions of a key the later has the greater epoch, or, in one epoch,
-// the greater sequence.
+// A version is written EPOCH.SEQUENCE, as in the rest of the project. "0.0" is the version of a key
+// that was never written. The later of two versions of a key has the greater epoch or, in the same
+// epoch, the greater sequence.
 
 // Hello begins a connection. It may be left out.
 type Hello struct {
-	// Client names who calls, over all its connections: 32 hexadecimal digits drawn at random.
-	// Needed for Request.Once.
+	// Client identifies the client on all its connections: 32 random hexadecimal digits. Needed for
+	// Request.Once.
 	Client string `json:"client,omitempty"`
-	Agent  string `json:"agent,omitempty"` // library and version, for people
-	// Namespace is the namespace of requests that name none. "": the caller's own.
+	Agent  string `json:"agent,omitempty"` // library and version, for logs
+	// Namespace is the default namespace of requests. "": the caller's own.
 	Namespace string `json:"namespace,omitempty"`
-	// DrainNotice asks the server to tell the client when it begins to shut down: see DrainNotice.
+	// DrainNotice makes the server notify the client when it begins to shut down: see DrainNotice.
 	DrainNotice bool `json:"drainNotice,omitempty"`
 }
 
@@ -27,26 +27,27 @@ type DrainNotice struct {
 	Draining bool `json:"draining"`
 }
 
-// HelloAnswer answers it.
+// HelloAnswer answers Hello.
 type HelloAnswer struct {
 	Server    string `json:"server"` // name and version
 	Node      string `json:"node"`
 	Namespace string `json:"namespace"`
-	// Known says that the server has the answers to this client's earlier requests with Once, so a
-	// request that is sent again is done only once. If it is false and the client has sent such
+	// Known reports whether the server has the answers to this client's earlier requests with Once,
+	// so that a repeated request is executed only once. If it is false and the client has sent such
 	// requests, their outcome is unknown.
-	Known    bool `json:"known"`
-	MaxValue int  `json:"maxValue"` // bytes of a value, of the widest chain that the namespace may use
+	Known bool `json:"known"`
+	// maximum bytes of a value, in the widest chain that the namespace may use
+	MaxValue int  `json:"maxValue"`
 	InFlight int  `json:"inFlight"`
 	MaxBytes int  `json:"maxMessage"`
-	Durable  bool `json:"durable"` // the namespace's keys are kept in etcd
+	Durable  bool `json:"durable"` // new keys of the namespace are kept in etcd
 	Draining bool `json:"draining,omitempty"`
-	// MaxList is the largest Limit of a list. 0: the server is older than list.
+	// MaxList is the largest Limit of a list. 0: the server is too old for list.
 	MaxList int `json:"maxList,omitempty"`
 }
 
-// CancelData ends a request under way. The request is answered with CodeCanceled, or as usual if it
-// was done already. The cancel itself is answered with {}.
+// CancelData cancels a request under way. That request is answered with CodeCanceled, or as usual
+// if it is already executed. The cancel itself is answered with {}.
 type CancelData struct {
 	ID uint64 `json:"id"`
 }
@@ -60,12 +61,12 @@ type Key struct {
 // GetData reads a key.
 type GetData struct {
 	Key
-	// Eventual: the last committed value that the nearest member knows. Otherwise the read is
+	// Eventual allows the last committed value of the nearest chain member. Otherwise the read is
 	// linearizable.
 	Eventual bool `json:"eventual,omitempty"`
 }
 
-// Item is a key's state. A key that is not there has Found false, and no value.
+// Item is a key's state. A key without a value has Found false.
 type Item struct {
 	Key         string  `json:"key"`
 	Found       bool    `json:"found"`
@@ -73,10 +74,10 @@ type Item struct {
 	ValueBase64 []byte  `json:"valueBase64,omitempty"`
 	Version     string  `json:"version"`
 	Lease       string  `json:"lease,omitempty"`
-	Error       *Error  `json:"error,omitempty"` // in getMany and list: why this key was not read
+	Error       *Error  `json:"error,omitempty"` // in getMany and list: why the key was not read
 }
 
-// GetManyData reads several keys, each for itself: no order is promised between them.
+// GetManyData reads several keys, without any order between the reads.
 type GetManyData struct {
 	Namespace string   `json:"namespace,omitempty"`
 	Keys      []string `json:"keys"`
@@ -88,24 +89,25 @@ type GetManyAnswer struct {
 	Items []Item `json:"items"`
 }
 
-// ListData asks for a page of the keys whose names begin with Prefix ("": all of the namespace), in
+// ListData requests a page of the keys whose names begin with Prefix ("": all of the namespace), in
 // the order of the bytes of their names.
 type ListData struct {
 	Namespace string `json:"namespace,omitempty"`
 	Prefix    string `json:"prefix,omitempty"`
-	// Limit is how many names the server looks at for this page, 1 to MaxList. 0: DefaultList.
+	// Limit is the number of names that the server examines for this page, 1 to MaxList. 0:
+	// DefaultList.
 	Limit int `json:"limit,omitempty"`
-	// Cursor is that of the page before, unchanged. "": this is the first page.
+	// Cursor is the Cursor of the preceding page. "": this is the first page.
 	Cursor string `json:"cursor,omitempty"`
-	// KeysOnly leaves the values out of the answer. Items have their versions and leases.
+	// KeysOnly leaves out the values. Items have their versions and leases.
 	KeysOnly bool `json:"keysOnly,omitempty"`
 }
 
-// ListAnswer has those keys of a page that have a value. There may be fewer than the limit, or
-// none, although more pages follow. A key that could not be read has an Error.
+// ListAnswer has the keys of a page that have a value. There may be fewer than the limit, or none,
+// although more pages follow. An item has an Error if its key could not be read.
 type ListAnswer struct {
 	Items []Item `json:"items"`
-	// Cursor asks for the next page. "": this is the last one.
+	// Cursor is the cursor of the next page. "": this is the last page.
 	Cursor string `json:"cursor,omitempty"`
 }
 
@@ -114,7 +116,7 @@ type PutData struct {
 	Key
 	Value       *string `json:"value,omitempty"`
 	ValueBase64 []byte  `json:"valueBase64,omitempty"`
-	Lease       string  `json:"lease,omitempty"` // the key goes when the lease does
+	Lease       string  `json:"lease,omitempty"` // the key expires with this lease
 }
 
 // PutAnswer answers put and delete.
@@ -122,40 +124,41 @@ type PutAnswer struct {
 	Version string `json:"version"`
 }
 
-// CASData writes a value if the key's version is the given one; "0.0": if it was never written.
-// Versions come from answers. A key that was deleted has the version of its deletion.
+// CASData writes a value if the key's version is the given one ("0.0": it was never written).
+// Versions come from answers. A deleted key has the version of its deletion.
 type CASData struct {
 	PutData
 	Version string `json:"version"`
 }
 
-// CASAnswer says whether it was written. Item is the key as it is then: written, or as found.
+// CASAnswer reports whether the value was written. Item is the key's state after the call.
 type CASAnswer struct {
 	Swapped bool `json:"swapped"`
 	Item
 }
 
-// DeleteData leaves a key without a value. With a Version: if that is the key's.
+// DeleteData removes a key's value; with a Version, only if the key has that version.
 type DeleteData struct {
 	Key
 	Version string `json:"version,omitempty"`
 }
 
-// DeleteAnswer answers DeleteData. If the version was another, Deleted is false and Item has that
-// version.
+// DeleteAnswer answers DeleteData. If the key had another version, Deleted is false. Item is the
+// key's state after the call.
 type DeleteAnswer struct {
 	Deleted bool `json:"deleted"`
 	Item
 }
 
-// IncrementData adds to a value, which is a decimal number of 64 bits with its sign, as text. A
-// missing value counts as 0.
+// IncrementData adds to a value, which is a signed 64-bit decimal number as text. A missing value
+// counts as 0.
 type IncrementData struct {
 	Key
 	By *int64 `json:"by,omitempty"` // nil: 1
 }
 
-// IncrementAnswer has the number, also as text, since JavaScript's numbers end at 2^53.
+// IncrementAnswer has the sum, also as text, because JavaScript's numbers are exact only up to
+// 2^53.
 type IncrementAnswer struct {
 	Number  int64  `json:"number"`
 	Value   string `json:"value"`
@@ -163,8 +166,8 @@ type IncrementAnswer struct {
 }
 
 // TransactData compares and writes durable keys of one namespace atomically: if all comparisons
-// hold, all writes happen; otherwise none does. Compare and Write together have 1 to MaxTransact
-// elements. No key is twice in either of them.
+// hold, all writes are executed; otherwise none is. Compare and Write have 1 to MaxTransact
+// elements altogether. A key occurs at most once in each of them.
 type TransactData struct {
 	Namespace string          `json:"namespace,omitempty"`
 	Compare   []Comparison    `json:"compare,omitempty"`
@@ -188,19 +191,19 @@ type TransactWrite struct {
 	Key         string  `json:"key"`
 	Value       *string `json:"value,omitempty"`
 	ValueBase64 []byte  `json:"valueBase64,omitempty"`
-	Lease       string  `json:"lease,omitempty"` // the key goes when the lease does
+	Lease       string  `json:"lease,omitempty"` // the key expires with this lease
 	Delete      bool    `json:"delete,omitempty"`
 }
 
-// TransactAnswer says whether the writes happened.
+// TransactAnswer reports whether the writes were executed.
 type TransactAnswer struct {
 	Done bool `json:"done"`
-	// Versions are those of the written keys, in the order of Write. All are the same, except for a
-	// key that was deleted although it was never written: that has "0.0".
+	// Versions are the versions of the written keys, in the order of Write. All of them are equal,
+	// except that a key that was deleted but never written has "0.0".
 	Versions []string `json:"versions,omitempty"`
 	// Failed are the keys whose comparisons did not hold, in the order of Compare, if the
-	// transaction was not done. Values are left out from the one on that would make them more than
-	// MaxFailedBytes together: such an item has Found and no value.
+	// transaction was not executed. When the values would exceed MaxFailedBytes in total, the
+	// remaining values are left out: such an item has Found and no value.
 	Failed []Item `json:"failed,omitempty"`
 }
 
@@ -214,7 +217,7 @@ type WatchData struct {
 	After     map[string]string `json:"after,omitempty"`
 }
 
-// WatchAnswer tells changes. The first answer has Started, and no events.
+// WatchAnswer reports changes. The first answer has Started, and no events.
 type WatchAnswer struct {
 	Started bool    `json:"started,omitempty"`
 	Events  []Event `json:"events,omitempty"`
@@ -226,13 +229,13 @@ type Event struct {
 	Overtaken uint64 `json:"overtaken,omitempty"`
 }
 
-// GrantData makes a lease, which lapses when it is not kept alive for its time to live.
+// GrantData makes a lease. The lease expires if it is not renewed within its time to live.
 type GrantData struct {
 	Namespace string `json:"namespace,omitempty"`
 	TTLMillis int    `json:"ttlMs"` // 500 to 3,600,000
 }
 
-// LeaseData names a lease: keepAlive, revoke.
+// LeaseData names a lease, for keepAlive and revoke.
 type LeaseData struct {
 	Namespace string `json:"namespace,omitempty"`
 	Lease     string `json:"lease"`
@@ -244,9 +247,9 @@ type LeaseAnswer struct {
 	TTLMillis int    `json:"ttlMs"`
 }
 
-// LockData asks for a lock (lock), for leadership (campaign; Value is what the leader publishes),
-// or for one of Permits of a semaphore (acquire). Without Lease the server makes a lease of
-// TTLMillis, which it keeps alive as long as this connection lasts.
+// LockData requests a lock (lock), a leadership (campaign; the leader publishes Value), or one of
+// the Permits of a semaphore (acquire). Without Lease the server makes a lease of TTLMillis, and
+// keeps it alive while this connection lasts.
 type LockData struct {
 	Namespace  string `json:"namespace,omitempty"`
 	Name       string `json:"name"`
@@ -254,12 +257,12 @@ type LockData struct {
 	Permits    int    `json:"permits,omitempty"`
 	Lease      string `json:"lease,omitempty"`
 	TTLMillis  int    `json:"ttlMs,omitempty"`  // 0: 10,000
-	WaitMillis *int   `json:"waitMs,omitempty"` // nil: as long as the request's time; 0: not at all
+	WaitMillis *int   `json:"waitMs,omitempty"` // nil: the request's timeout; 0: do not wait
 }
 
-// LockAnswer says that it is held, until Lease lapses or it is given back. Token is the fencing
-// token: a decimal number of 64 bits, greater with each holder of this name, or of this one of a
-// semaphore's permits.
+// LockAnswer reports that the lock, leadership or permit is held, until Lease expires or it is
+// released. Token is the fencing token: a 64-bit decimal number that grows with each holder of this
+// name. For a semaphore, it grows with each holder of the same permit.
 type LockAnswer struct {
 	Held  bool   `json:"held"`
 	Name  string `json:"name"`
@@ -267,27 +270,27 @@ type LockAnswer struct {
 	Lease string `json:"lease,omitempty"`
 }
 
-// UnlockData releases what a token stands for: unlock, resign, release.
+// UnlockData releases the lock, leadership or permit with a token, for unlock, resign and release.
 type UnlockData struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	Token     string `json:"token"`
 }
 
-// LeaderData asks who leads.
+// LeaderData requests the present leader.
 type LeaderData struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 }
 
-// LeaderAnswer says it.
+// LeaderAnswer describes the leader.
 type LeaderAnswer struct {
 	Found bool   `json:"found"`
 	Value string `json:"value,omitempty"`
 	Token string `json:"token,omitempty"`
 }
 
-// ServiceData registers an instance of a service. Instance "": the server names it.
+// ServiceData registers an instance of a service. Instance "": the server chooses its name.
 type ServiceData struct {
 	Namespace string `json:"namespace,omitempty"`
 	Service   string `json:"service"`
@@ -297,7 +300,7 @@ type ServiceData struct {
 	TTLMillis int    `json:"ttlMs,omitempty"` // 0: 10,000
 }
 
-// Instance is one of a service that lives.
+// Instance is a live instance of a service.
 type Instance struct {
 	Instance string `json:"instance"`
 	Address  string `json:"address"`
@@ -305,16 +308,16 @@ type Instance struct {
 	Lease    string `json:"lease,omitempty"`
 }
 
-// GetServiceData asks for instances. Order "": round-robin, a different first one with each call;
-// "nearest": those on this node first.
+// GetServiceData requests instances. Order "": round-robin, with a different first one in each
+// call; "nearest": the instances on this node first.
 type GetServiceData struct {
 	Namespace string `json:"namespace,omitempty"`
 	Service   string `json:"service"`
 	Order     string `json:"order,omitempty"`
 }
 
-// ServiceAnswer has the instances that live. watchService is answered with one, and again with
-// each change.
+// ServiceAnswer has the live instances. watchService is answered with one at first, and with
+// another one after each change.
 type ServiceAnswer struct {
 	Service   string     `json:"service"`
 	Instances []Instance `json:"instances"`

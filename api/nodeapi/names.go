@@ -5,15 +5,15 @@ import "strings"
 // KeyPrefix begins the names, in the controller's directory, of all keys of the node API.
 const KeyPrefix = "node/"
 
-// NamespacePrefix begins the names, in the controller's directory, of a namespace's keys. A realm
-// with this prefix is that namespace's.
+// NamespacePrefix begins the names, in the controller's directory, of a namespace's keys. The
+// namespace's realm has this prefix.
 func NamespacePrefix(namespace string) string { return KeyPrefix + namespace + "/" }
 
-// KeyName is the name of a namespace's key in the controller's directory.
+// KeyName returns the name of a namespace's key in the controller's directory.
 func KeyName(namespace, key string) string { return NamespacePrefix(namespace) + key }
 
-// ParseKeyName is the namespace and the key of a name in the controller's directory. A namespace
-// has no slash; a key may.
+// ParseKeyName returns the namespace and the key for a name in the controller's directory. A
+// namespace contains no slash; a key may.
 func ParseKeyName(name string) (namespace, key string, ok bool) {
 	rest, ok := strings.CutPrefix(name, KeyPrefix)
 	if !ok {

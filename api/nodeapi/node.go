@@ -2,9 +2,10 @@
 // server, over a local socket. docs/node-api.md is the normative text; client/node is the Go
 // library, nodeapi/server the server.
 //
-// A connection is a stream. Its first bytes choose the framing: JSON, a message a line, or the
-// compact one (see Preface). A request has an id of the caller's choice, which its answers carry;
-// answers come in any order. A watch is answered again and again under its id until it is canceled.
+// A connection is a stream. Its first bytes choose the framing: JSON, with one message per line, or
+// the compact framing (see Preface). The caller chooses an id for each request, which the answers
+// repeat; answers come in any order. A watch gets several answers under its id, until it is
+// canceled.
 package nodeapi
 
 import (
@@ -16,32 +17,33 @@ import (
 // another one.
 const DefaultSocket = "/run/netcraq/node.sock"
 
-// SocketVariable is the environment's variable with the place of the server: a path, or
+// SocketVariable is the environment variable with the address of the server: a path, or
 // "tcp://host:port".
 const SocketVariable = "NETCRAQ_NODE_SOCKET"
 
 // Preface is the first bytes of a connection in the compact framing. JSON never begins with them.
-// After it, both directions carry messages: 4 bytes with the length of the rest, the highest first,
-// and the rest in the encoding that docs/node-api.md describes.
+// After it, each message in both directions is 4 bytes with the length of the rest, big-endian, and
+// the rest in the encoding that docs/node-api.md describes.
 const Preface = "\x00NC1"
 
 // Request is one message from a program. In JSON it is one line.
 type Request struct {
-	// ID is the caller's: answers carry it. It is unique among the requests of a connection that
-	// are under way. 1 to 2^53-1.
+	// ID is chosen by the caller and repeated in answers. It must differ from those of other
+	// requests under way on the connection. 1 to 2^53-1.
 	ID uint64 `json:"id"`
 	// Func is the function to call: one of the Func constants.
 	Func string `json:"func"`
 	// Data are the function's arguments, an object: see the types named after the functions.
 	Data json.RawMessage `json:"data,omitempty"`
-	// TimeoutMillis bounds how long the server works on it. 0: DefaultTimeoutMillis. At most
+	// TimeoutMillis is the server's timeout for the request. 0: DefaultTimeoutMillis. At most
 	// MaxTimeoutMillis.
 	TimeoutMillis int `json:"timeoutMs,omitempty"`
-	// Once identifies the request within the client that the connection's hello named. If a request
-	// that changes something is sent again under the same number after a reconnection, it is done
-	// once, and gets the first answer. 0: no identity. Each new request has a greater number.
+	// Once identifies the request within the client that the connection's hello has named. If a
+	// request with a side effect is sent again under the same number after a reconnection, it is
+	// executed once, and gets the first answer. 0: no identity. Each new request has a greater
+	// number.
 	Once uint64 `json:"once,omitempty"`
-	// Done says that the caller has the answers of all its requests with a smaller Once, so that
+	// Done reports that the caller has the answers to all its requests with a smaller Once, so that
 	// the server need not keep them. It may be left out.
 	Done uint64 `json:"done,omitempty"`
 }
@@ -51,34 +53,34 @@ type Response struct {
 	ID    uint64          `json:"id"`
 	Data  json.RawMessage `json:"data,omitempty"`
 	Error *Error          `json:"error,omitempty"`
-	// More says that further answers of this id follow (watches).
+	// More reports that further answers with this id follow (watches).
 	More bool `json:"more,omitempty"`
 }
 
-// Limits. The server refuses what exceeds a limit with an error that names the limit, and the
-// connection continues. Only after a message that is too long it ends, because the server cannot
-// know where the next one begins.
+// Limits. The server refuses a request beyond a limit with an error that names the limit, and the
+// connection continues. Only a message that is too long ends the connection, because the server
+// cannot know where the next one begins.
 const (
-	MaxMessage     = 256 << 10 // bytes of one message, its newline or length included
+	MaxMessage     = 256 << 10 // maximum bytes of one message, including its newline or length
 	MaxKeyName     = 256       // bytes of a key's name, UTF-8
-	MaxNamespace   = 63        // bytes: a DNS label, as Kubernetes' namespaces are
-	MaxInFlight    = 1024      // requests of one connection that are under way; beyond it the server stops reading
-	MaxWatches     = 4096      // of one connection
+	MaxNamespace   = 63        // bytes; a namespace is a DNS label, as in Kubernetes
+	MaxInFlight    = 1024      // requests of one connection under way; beyond it the server stops reading
+	MaxWatches     = 4096      // watched keys and prefixes of one connection
 	MaxMany        = 256       // keys of one getMany
-	MaxList        = 256       // names that one list looks at
-	DefaultList    = 100       // ... if the request has no limit
-	MaxTransact    = 64        // comparisons and writes of one transaction together
-	MaxUnsentBytes = 4 << 20   // answers that a client has not read: beyond it the connection is cut off
-
+	MaxList        = 256       // names that the server examines for one list
+	DefaultList    = 100       // the same, if the request has no limit
+	MaxTransact    = 64        // comparisons and writes of one transaction altogether
+	MaxUnsentBytes = 4 << 20   // unread answers of a client; beyond it the connection is cut off
 	// MaxTransactBytes bounds the names and values of one transaction, in bytes.
 	MaxTransactBytes = 128 << 10
-	// MaxFailedBytes bounds the values in the answer to a transaction that was not done, in bytes.
+	// MaxFailedBytes bounds the values in the answer to a transaction that was not executed, in
+	// bytes.
 	MaxFailedBytes = 32 << 10
 
 	DefaultTimeoutMillis = 5_000
 	MaxTimeoutMillis     = 60_000
-	// OnceKept is how long, in milliseconds, answers of requests with Once are kept after their
-	// connection has ended.
+	// OnceKeptMillis is the time, in milliseconds, for which answers to requests with Once are kept
+	// after their connection has ended.
 	OnceKeptMillis = 60_000
 )
 
@@ -86,7 +88,7 @@ const (
 const (
 	FuncHello     = "hello"
 	FuncPing      = "ping"
-	FuncCancel    = "cancel" // of a request of this connection that is under way, a watch for example
+	FuncCancel    = "cancel" // cancels a request under way on this connection, for example a watch
 	FuncGet       = "get"
 	FuncGetMany   = "getMany"
 	FuncList      = "list"
@@ -106,7 +108,7 @@ const (
 	FuncCampaign = "campaign"
 	FuncResign   = "resign"
 	FuncLeader   = "leader"
-	FuncAcquire  = "acquire" // of a semaphore
+	FuncAcquire  = "acquire" // acquires a permit of a semaphore
 	FuncRelease  = "release"
 
 	FuncRegisterService   = "registerService"
@@ -124,9 +126,9 @@ const (
 	FuncMakeFile = "makeFile"
 	FuncSealFile = "sealFile"
 	FuncOpenFile = "openFile"
-	// FuncOpenFiles opens some for the connection, and gives back others.
+	// FuncOpenFiles opens files for the connection, and gives back others.
 	FuncOpenFiles = "openFiles"
-	// FuncRewriteFile asks which of its maker's rewritable files are free.
+	// FuncRewriteFile asks which of a maker's rewritable files are free.
 	FuncRewriteFile = "rewriteFile"
 )
 
@@ -138,7 +140,7 @@ type Error struct {
 	Do string `json:"do,omitempty"`
 }
 
-// Error tells what happened, and what to do about it.
+// Error returns what happened, and what to do about it.
 func (e *Error) Error() string {
 	if e.Do == "" {
 		return e.Message
@@ -146,7 +148,7 @@ func (e *Error) Error() string {
 	return e.Message + " (" + e.Do + ")"
 }
 
-// Errorf makes an error for a client. do says what to do about it.
+// Errorf makes an error for a client. do is the advice what to do about it.
 func Errorf(code Code, do, format string, args ...any) *Error {
 	return &Error{Code: code, Do: do, Message: fmt.Sprintf(format, args...)}
 }
@@ -162,18 +164,18 @@ func (e *Error) Is(target error) bool {
 type Code string
 
 const (
-	CodeInvalidArgument  Code = "invalid_argument"  // it makes no sense; sending it again will not help
+	CodeInvalidArgument  Code = "invalid_argument"  // the request is malformed; sending it again will not help
 	CodeTooLarge         Code = "too_large"         // a message, name or value is too long; the message has the numbers
-	CodePermissionDenied Code = "permission_denied" // the caller may not do this; the message says which rule
+	CodePermissionDenied Code = "permission_denied" // the caller lacks a right; the message names the rule
 	CodeQuotaExceeded    Code = "quota_exceeded"    // too many keys, watches, connections or requests of the namespace
-	CodeNoRoom           Code = "no_room"           // no chain that the namespace may use has a slot
-	CodeLeaseGone        Code = "lease_gone"        // the lease has run out, or there never was such a one
-	CodeNotHeld          Code = "not_held"          // lock, leadership or permit are not the caller's (any more)
+	CodeNoRoom           Code = "no_room"           // no chain that the namespace may use has a free slot
+	CodeLeaseGone        Code = "lease_gone"        // the lease has expired, or never existed
+	CodeNotHeld          Code = "not_held"          // the caller does not hold the lock, leadership or permit (any longer)
 	CodeWrongOffset      Code = "wrong_offset"      // an append's At is not the next offset: nothing was appended
-	CodeTimeout          Code = "timeout"           // not done in time, and surely without effect
+	CodeTimeout          Code = "timeout"           // not executed in time, and without effect
 	CodeOutcomeUnknown   Code = "outcome_unknown"   // it may or may not have been executed
-	CodeUnavailable      Code = "unavailable"       // a chain or the controller does not answer: nothing was done, try again
-	CodeCanceled         Code = "canceled"          // by the caller
+	CodeUnavailable      Code = "unavailable"       // a chain or the controller does not answer: no effect, try again
+	CodeCanceled         Code = "canceled"          // canceled by the caller
 	CodeDraining         Code = "draining"          // the server is shutting down: connect again
 	CodeInternal         Code = "internal"
 )

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// FindSocket is the address of the server for a program that names none: $NETCRAQ_NODE_SOCKET,
+// FindSocket returns the address of the server for a program that names none: $NETCRAQ_NODE_SOCKET,
 // otherwise the socket of a running `netcraq dev` of this user, otherwise DefaultSocket.
 func FindSocket(getenv func(string) string) string {
 	if s := getenv(SocketVariable); s != "" {
@@ -21,8 +21,8 @@ func FindSocket(getenv func(string) string) string {
 	return DefaultSocket
 }
 
-// DevSocket is where `netcraq dev` listens: netcraq.sock in $XDG_RUNTIME_DIR or, if that is not
-// set, in DevFolder.
+// DevSocket returns the socket of `netcraq dev`: netcraq.sock in $XDG_RUNTIME_DIR or, if that is
+// not set, in DevFolder.
 func DevSocket(getenv func(string) string) string {
 	if dir := getenv("XDG_RUNTIME_DIR"); dir != "" {
 		return filepath.Join(dir, "netcraq.sock")
@@ -30,7 +30,7 @@ func DevSocket(getenv func(string) string) string {
 	return filepath.Join(DevFolder(), "netcraq.sock")
 }
 
-// DevFolder is this user's folder in /tmp ($TMPDIR).
+// DevFolder returns this user's folder in /tmp ($TMPDIR).
 func DevFolder() string { return filepath.Join(os.TempDir(), fmt.Sprintf("netcraq-%d", os.Geteuid())) }
 
 // CheckDevFolder returns an error unless DevFolder belongs to this user, and only this user can
@@ -47,8 +47,8 @@ func CheckDevFolder() error {
 	return nil
 }
 
-// IsSocket reports whether a socket exists at a path. In DevFolder it must be one that no other
-// user can have made.
+// IsSocket reports whether a socket exists at a path. In DevFolder it must be a socket that no
+// other user can have created.
 func IsSocket(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Type() != fs.ModeSocket {

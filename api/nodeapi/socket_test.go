@@ -33,7 +33,7 @@ func TestFindSocket(t *testing.T) {
 	if err := os.WriteFile(dev, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want(DefaultSocket) // a file is not a server
+	want(DefaultSocket) // an ordinary file is not a server's socket
 	_ = os.Remove(dev)
 	listen(t, dev)
 	want(dev)
@@ -48,7 +48,7 @@ func TestFindSocket(t *testing.T) {
 	own := filepath.Join(DevFolder(), "netcraq.sock")
 	listen(t, own)
 	want(own)
-	if err := os.Chmod(DevFolder(), 0o777); err != nil { // another user could have put it there
+	if err := os.Chmod(DevFolder(), 0o777); err != nil { // another user could have put the socket there
 		t.Fatal(err)
 	}
 	want(DefaultSocket)

@@ -23,13 +23,13 @@ const (
 )
 
 // Cursor is a subscription's page, with a cell for each of its partitions. Only its consumer and
-// the broker map it, and both write to it. What a consumer writes there concerns only itself.
+// the broker map it, and both write to it. What a consumer writes there affects only this consumer.
 type Cursor struct {
 	b     []byte
 	cells int
 }
 
-// FormatCursor makes a cursor page of memory that is all zero.
+// FormatCursor makes a cursor page in memory that is filled with zeros.
 func FormatCursor(b []byte, cells int) (*Cursor, error) {
 	if len(b) != CursorBytes || cells < 1 || cells > MaxPartitions {
 		return nil, fmt.Errorf("a cursor page has %d bytes and up to %d cells, not %d and %d", CursorBytes, MaxPartitions, len(b), cells)
@@ -39,7 +39,7 @@ func FormatCursor(b []byte, cells int) (*Cursor, error) {
 	return &Cursor{b, cells}, nil
 }
 
-// OpenCursor looks at memory that may be a cursor page.
+// OpenCursor checks memory that should be a cursor page.
 func OpenCursor(b []byte) (*Cursor, error) {
 	if len(b) != CursorBytes || string(b[:len(cursorMagic)]) != cursorMagic {
 		return nil, errors.New("this is no cursor page")
@@ -51,36 +51,38 @@ func OpenCursor(b []byte) (*Cursor, error) {
 	return &Cursor{b, cells}, nil
 }
 
-// Cells is the number of its partitions.
+// Cells returns the number of the subscription's partitions.
 func (c *Cursor) Cells() int { return c.cells }
 
 // Bell is a futex: the broker adds to it, and wakes its waiter if Waiting is not 0.
 func (c *Cursor) Bell() *atomic.Uint32 { return half(c.b, atBell) }
 
-// Waiting is the consumer's: 1 before it looks for the last time and sleeps at the bell.
+// Waiting is written by the consumer: 1 before it checks for the last time and sleeps at the bell.
 func (c *Cursor) Waiting() *atomic.Uint32 { return half(c.b, atWaiting) }
 
-// Stopped is the broker's: 1 when the subscription has ended. Why stands in its answer.
+// Stopped is written by the broker: 1 when the subscription has ended. The server's answer has the
+// reason.
 func (c *Cursor) Stopped() *atomic.Uint32 { return half(c.b, atStopped) }
 
 func (c *Cursor) cell(i int) []byte { return c.b[atCell+i*cellBytes:][:cellBytes:cellBytes] }
 
-// Held is the consumer's: it has let go of all objects with smaller numbers.
+// Held is written by the consumer: it has released all objects with smaller numbers.
 func (c *Cursor) Held(i int) *atomic.Uint64 { return word(c.cell(i), atHeld) }
 
-// Next is the consumer's: it is done with all records of smaller offsets.
+// Next is written by the consumer: it is done with all records with smaller offsets.
 func (c *Cursor) Next(i int) *atomic.Uint64 { return word(c.cell(i), atNext) }
 
-// Want is the broker's: it waits until the consumer holds no object of a smaller number. 0: it does
-// not wait.
+// Want is written by the broker: it waits until the consumer holds no object with a smaller number.
+// 0: it does not wait.
 func (c *Cursor) Want(i int) *atomic.Uint64 { return word(c.cell(i), atWant) }
 
 // Freed is a futex: when the consumer has released what the writer wants, it adds to Freed and
 // wakes the waiter.
 func (c *Cursor) Freed(i int) *atomic.Uint32 { return half(c.cell(i), atFreed) }
 
-// LetGo is the consumer's: it holds objects from a number on, and is done with the records before
-// an offset. True: the broker waits for that, and its waiter at Freed is to be woken.
+// LetGo is for the consumer: it holds objects from a number on, and is done with the records before
+// an offset. If it returns true, the broker waits for that, and the caller must wake its waiter at
+// Freed.
 func (c *Cursor) LetGo(i int, held, next uint64) (wake bool) {
 	c.Next(i).Store(next)
 	c.Held(i).Store(held)

@@ -1,7 +1,7 @@
 // Package stream is the layout of the memory that a node's broker of streams shares with consumers:
 // the segment of a partition, which they map for reading, and the cursor page of a subscription, to
 // which they write their positions. docs/streams.md is the normative text. The package reads and
-// writes memory that its caller gives it; it does not make, map or pass any.
+// writes memory that its caller provides; it does not allocate, map or pass memory.
 //
 // All numbers are little-endian. Words that change are aligned, and are read and written
 // atomically.
@@ -17,16 +17,16 @@ import (
 
 // Sizes and bounds.
 const (
-	HeaderBytes       = 4096 // of a segment; the objects follow
+	HeaderBytes       = 4096 // size of a segment's header; the objects follow
 	ObjectHeaderBytes = 64
 	RecordHeaderBytes = 24
-	CursorBytes       = 4096 // a cursor page
+	CursorBytes       = 4096 // size of a cursor page
 
 	MinObjectBytes = 1 << 10
 	MaxObjectBytes = 1 << 20
 	MinObjects     = 4
 	MaxObjects     = 1 << 16
-	MaxPartitions  = 32 // of a stream
+	MaxPartitions  = 32 // maximum number of partitions of a stream
 
 	layoutVersion = 1
 	segmentMagic  = "NCSEG001"
@@ -53,20 +53,21 @@ const (
 	atState  = 16
 )
 
-// taken is the number of an object that is being reused for another one.
+// taken replaces the number of an object while it is being replaced by another one.
 const taken = ^uint64(0)
 
-// Segment is a partition's memory: a ring of objects, each filled with records from its begin.
+// Segment is a partition's memory: a ring of objects, each of which is filled with records from its
+// beginning.
 type Segment struct {
 	b           []byte
 	objects     uint64
 	objectBytes int
 }
 
-// SegmentBytes is how large a segment is.
+// SegmentBytes returns the size of a segment.
 func SegmentBytes(objects, objectBytes int) int { return HeaderBytes + objects*objectBytes }
 
-// CheckSize says whether a partition may have that many objects of that size.
+// CheckSize returns an error if a partition may not have that many objects of that size.
 func CheckSize(objects, objectBytes int) error {
 	switch {
 	case objectBytes < MinObjectBytes || objectBytes > MaxObjectBytes || objectBytes&(objectBytes-1) != 0:
@@ -77,8 +78,8 @@ func CheckSize(objects, objectBytes int) error {
 	return nil
 }
 
-// Format makes a segment of memory that is all zero. generation tells it from all others of the
-// partition.
+// Format makes a segment in memory that is filled with zeros. generation distinguishes it from all
+// others of the partition.
 func Format(b []byte, objects, objectBytes int, generation uint64, partition int) (*Segment, error) {
 	if err := CheckSize(objects, objectBytes); err != nil {
 		return nil, err
@@ -98,11 +99,11 @@ func Format(b []byte, objects, objectBytes int, generation uint64, partition int
 	for i := range s.objects {
 		word(s.slot(i), atNumber).Store(taken)
 	}
-	copy(b[atMagic:], segmentMagic) // last: a writer that dies before this has made no segment
+	copy(b[atMagic:], segmentMagic) // last, so that memory from a writer that died earlier is not a segment
 	return s, nil
 }
 
-// Open looks at memory that may be a segment. It believes nothing of it.
+// Open checks memory that should be a segment. It does not trust the memory.
 func Open(b []byte) (*Segment, error) {
 	if len(b) < HeaderBytes || string(b[:len(segmentMagic)]) != segmentMagic {
 		return nil, errors.New("this is no segment of a stream")
@@ -122,7 +123,7 @@ func Open(b []byte) (*Segment, error) {
 	return &Segment{b, uint64(objects), size}, nil
 }
 
-// word is the 64 bits at an aligned place.
+// word returns the 64 bits at an aligned position.
 func word(b []byte, at int) *atomic.Uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(&b[at : at+8][0]))
 }
@@ -131,24 +132,25 @@ func half(b []byte, at int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&b[at : at+4][0]))
 }
 
-// Objects is how many objects the ring has, ObjectBytes how large each is, its header included.
+// Objects returns the number of objects in the ring, and ObjectBytes the size of each, including
+// its header.
 func (s *Segment) Objects() int     { return int(s.objects) }
 func (s *Segment) ObjectBytes() int { return s.objectBytes }
 
-// Generation is drawn when a segment is made.
+// Generation returns the generation from Format.
 func (s *Segment) Generation() uint64 { return binary.LittleEndian.Uint64(s.b[atGeneration:]) }
 
-// Partition is whose segment it is.
+// Partition returns the number of the partition.
 func (s *Segment) Partition() int { return int(binary.LittleEndian.Uint32(s.b[atPartition:])) }
 
 // Begun counts the objects that were ever begun; they are numbered from 0. The newest is Begun-1,
 // and all with smaller numbers are complete.
 func (s *Segment) Begun() uint64 { return word(s.b, atBegun).Load() }
 
-// Ended says that nothing more is written here, because there is another segment.
+// Ended reports whether nothing more is written here, because there is another segment.
 func (s *Segment) Ended() bool { return word(s.b, atEnded).Load() != 0 }
 
-// End is for the writer: it marks that it writes no more.
+// End is for the writer: it marks the end of writing.
 func (s *Segment) End() { word(s.b, atEnded).Store(1) }
 
 func (s *Segment) slot(number uint64) []byte {
@@ -156,8 +158,8 @@ func (s *Segment) slot(number uint64) []byte {
 	return s.b[at : at+s.objectBytes : at+s.objectBytes]
 }
 
-// Begin is the writer's: the next object takes its place in the ring. first is the offset of the
-// first record that it will have.
+// Begin is for the writer: it begins the next object, which replaces the one at its place in the
+// ring. first is the offset of its first record.
 func (s *Segment) Begin(number, first uint64) {
 	o := s.slot(number)
 	word(o, atNumber).Store(taken)
@@ -167,25 +169,26 @@ func (s *Segment) Begin(number, first uint64) {
 	word(s.b, atBegun).Store(number + 1)
 }
 
-// Restart is the writer's, of a segment without objects: the first that is begun has this number.
+// Restart is for the writer of a segment without objects: it sets the number of the first object.
 func (s *Segment) Restart(number uint64) { word(s.b, atBegun).Store(number) }
 
 // Record is one record of a stream.
 type Record struct {
 	Data []byte
-	// Mark is for the source, which finds its position by it.
+	// Mark is for the producer or source, which finds its position by it.
 	Mark uint64
-	// Time is when it was appended, in nanoseconds since 1970.
+	// Time is when the record was appended, in nanoseconds since 1970.
 	Time int64
 }
 
-// RecordBytes returns how many bytes of an object a record of n bytes takes.
+// RecordBytes returns the number of bytes of an object that a record with n bytes of data takes.
 func RecordBytes(n int) int { return RecordHeaderBytes + (n+7)&^7 }
 
-// MaxRecord is how many bytes a record has at most, in objects of a size.
+// MaxRecord returns the maximum number of bytes of data of a record, for a size of objects.
 func MaxRecord(objectBytes int) int { return objectBytes - ObjectHeaderBytes - RecordHeaderBytes }
 
-// Put is the writer's: it writes a record at a place of the newest object. Publish shows it.
+// Put is for the writer: it writes a record at a position of the newest object. Publish makes it
+// visible.
 func (s *Segment) Put(number uint64, at int, r Record) {
 	o := s.slot(number)[ObjectHeaderBytes+at:]
 	le := binary.LittleEndian
@@ -196,32 +199,33 @@ func (s *Segment) Put(number uint64, at int, r Record) {
 	copy(o[RecordHeaderBytes:RecordHeaderBytes+len(r.Data)], r.Data)
 }
 
-// Publish is the writer's: the newest object has count records, in used bytes.
+// Publish is for the writer: it sets the number of records of the newest object, and their bytes.
 func (s *Segment) Publish(number uint64, used, count int) {
 	word(s.slot(number), atState).Store(uint64(used)<<32 | uint64(count))
 }
 
-// Fill is for the writer: it fills an object with the contents of another one.
+// Fill is for the writer: it fills an object with the records of another one.
 func (s *Segment) Fill(number uint64, records []byte, count int) {
 	copy(s.slot(number)[ObjectHeaderBytes:], records)
 	s.Publish(number, len(records), count)
 }
 
-// Object is an object as it was when it was read. Its bytes lie in the segment and may be
-// overwritten while they are read; Valid reports afterwards whether they were.
+// Object is the state of an object when it was read. Its bytes are in the segment, and may be
+// overwritten while they are read; Valid reports afterwards whether they were not.
 type Object struct {
 	Number uint64
-	First  uint64 // the offset of its first record
-	Count  int    // records
-	Bytes  []byte // of them
+	First  uint64 // offset of its first record
+	Count  int    // number of records
+	Bytes  []byte // the records
 	slot   []byte
 }
 
-// Has says whether an object is in its place in the ring.
+// Has reports whether an object is still in the ring.
 func (s *Segment) Has(number uint64) bool { return word(s.slot(number), atNumber).Load() == number }
 
-// Object looks up an object. ok is false if the ring has another one in its place by now, or none
-// yet, or if the object claims more bytes of records than it can hold, which no valid segment does.
+// Object returns an object. ok is false if another object has its place in the ring, or none has
+// yet. It is also false if the object claims more bytes of records than fit, which a valid segment
+// never does.
 func (s *Segment) Object(number uint64) (o Object, ok bool) {
 	b := s.slot(number)
 	if !s.Has(number) {
@@ -237,11 +241,11 @@ func (s *Segment) Object(number uint64) (o Object, ok bool) {
 	return o, o.Valid()
 }
 
-// Valid says whether all that was read of the object until now was the object's.
+// Valid reports whether everything read from the object so far was its own data.
 func (o *Object) Valid() bool { return word(o.slot, atNumber).Load() == o.Number }
 
-// Next reads the record at an offset into the object's bytes: 0, or what Next returned. ok is false
-// at the end. The data lie in the segment.
+// Next reads the record at a position in the object's bytes: 0, or the result of the last Next. ok
+// is false at the end. The data are in the segment.
 func (o *Object) Next(at int) (r Record, next int, ok bool) {
 	b := o.Bytes
 	if at < 0 || at > len(b)-RecordHeaderBytes {
@@ -250,14 +254,14 @@ func (o *Object) Next(at int) (r Record, next int, ok bool) {
 	le := binary.LittleEndian
 	n := int(le.Uint32(b[at:]))
 	if n > len(b)-at-RecordHeaderBytes {
-		return r, at, false // overwritten while it was read
+		return r, at, false // overwritten while it was being read
 	}
 	from := at + RecordHeaderBytes
 	r = Record{b[from : from+n : from+n], le.Uint64(b[at+8:]), int64(le.Uint64(b[at+16:]))}
 	return r, at + RecordBytes(n), true
 }
 
-// Oldest is the number of the oldest object that may still be in the ring.
+// Oldest returns the number of the oldest object that may still be in the ring.
 func (s *Segment) Oldest() uint64 {
 	begun := s.Begun()
 	return begun - min(begun, s.objects)

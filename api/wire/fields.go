@@ -46,11 +46,11 @@ var opNames = [...]string{
 	Notify: "NOTIFY",
 }
 
-// Valid says whether o is one of the protocol's operations.
+// Valid reports whether o is one of the protocol's operations.
 func (o Op) Valid() bool { return o >= Read && o <= Notify }
 
-// IsReply says whether o answers a request, or is a NOTIFY: its second byte is a Status, its UDP
-// source port is Port. An ACK is not a reply.
+// IsReply reports whether o answers a request or is a NOTIFY: then its second byte is a Status, and
+// its UDP source port is Port. An ACK is not a reply.
 func (o Op) IsReply() bool {
 	switch o {
 	case ReadReply, WriteReply, CASReply, LeaseReply, FetchReply, SyncReply, Notify:
@@ -79,7 +79,7 @@ func (o Op) Reply() (reply Op, ok bool) {
 	return 0, false
 }
 
-// String is the op's name in docs/protocol.md, or OP(n).
+// String returns the op's name in docs/protocol.md, or OP(n).
 func (o Op) String() string {
 	if o.Valid() {
 		return opNames[o]
@@ -143,11 +143,11 @@ const (
 
 var statusNames = [...]string{"OK", "NOT_FOUND", "CAS_FAILED", "RETRY", "NOT_SERVING", "SUPERSEDED", "NO_CHAIN", "BAD_SESSION", "FULL", "DIRTY", "DENIED"}
 
-// Valid says whether s is one of the protocol's statuses. Unmarshal accepts others too, so that the
-// reader of a reply can say what it did not understand.
+// Valid reports whether s is one of the protocol's statuses. Unmarshal also accepts others, so that
+// the receiver of a reply can report the unknown status.
 func (s Status) Valid() bool { return int(s) < len(statusNames) }
 
-// String is the status's name in docs/protocol.md, or STATUS(n).
+// String returns the status's name in docs/protocol.md, or STATUS(n).
 func (s Status) String() string {
 	if s.Valid() {
 		return statusNames[s]
@@ -158,16 +158,17 @@ func (s Status) String() string {
 // Key is a KEY_ID (32 bits). The top 8 bits name the chain (virtual group).
 type Key uint32
 
-// MakeKey is the key of a chain (8 bits) and a number in it (24 bits; higher bits are cut off).
+// MakeKey returns the key with a chain (8 bits) and a number in the chain (24 bits; higher bits are
+// cut off).
 func MakeKey(chain uint8, number uint32) Key { return Key(chain)<<24 | Key(number&0xFFFFFF) }
 
-// Chain is the number of the chain that the key belongs to.
+// Chain returns the number of the chain that the key belongs to.
 func (k Key) Chain() uint8 { return uint8(k >> 24) }
 
-// String is the key as 0x and eight hexadecimal digits, so that the chain is its first two.
+// String returns the key as 0x and eight hexadecimal digits. The first two are the chain.
 func (k Key) String() string { return fmt.Sprintf("0x%08x", uint32(k)) }
 
-// ParseKey reads a KEY_ID: hexadecimal with 0x, or decimal.
+// ParseKey parses a KEY_ID: hexadecimal with 0x, or decimal.
 func ParseKey(s string) (Key, error) {
 	digits, base := s, 10
 	if rest, ok := cutHexPrefix(s); ok {
@@ -180,29 +181,29 @@ func ParseKey(s string) (Key, error) {
 	return Key(n), nil
 }
 
-// RequestWindow bounds how far a session's request may be above the last one that a switch has
-// recorded (32 bits). One that is farther away belongs to another lease of the session.
+// RequestWindow bounds the distance between a session's request number and the last one that a
+// switch has recorded (32 bits). A number farther away belongs to another lease of the session.
 const RequestWindow = 1 << 28
 
-// Version orders the writes of one key: the chain's epoch (16 bits) when the head gave it, then a
-// sequence (48 bits), compared as one unsigned number. 0: never written.
+// Version orders the writes of one key. It is the chain's epoch (16 bits) when the head assigned
+// it, followed by a sequence (48 bits), compared as one unsigned number. 0: never written.
 type Version uint64
 
 // MaxSequence is the largest sequence of a Version.
 const MaxSequence = 1<<48 - 1
 
-// MakeVersion is the version of an epoch and a sequence (48 bits; higher bits are cut off).
+// MakeVersion returns the version with an epoch and a sequence (48 bits; higher bits are cut off).
 func MakeVersion(epoch uint16, sequence uint64) Version {
 	return Version(epoch)<<48 | Version(sequence&MaxSequence)
 }
 
-// Epoch is the chain configuration in which the version was given.
+// Epoch returns the epoch of the chain configuration in which the version was assigned.
 func (v Version) Epoch() uint16 { return uint16(v >> 48) }
 
-// Sequence counts the writes of the key, over all epochs.
+// Sequence returns the number of writes of the key, across all epochs.
 func (v Version) Sequence() uint64 { return uint64(v) & MaxSequence }
 
-// String is "epoch.sequence", as in 3.17; "0" for never written.
+// String returns "epoch.sequence", for example 3.17; "0" means never written.
 func (v Version) String() string {
 	if v == 0 {
 		return "0"
@@ -239,35 +240,35 @@ func cutHexPrefix(s string) (string, bool) {
 	return strings.CutPrefix(s, "0X")
 }
 
-// Profile is the width of the value field in bits (VALUE_BITS), for which the P4 program was
+// Profile is the width of the value field in bits (VALUE_BITS) for which the P4 program was
 // compiled.
 type Profile int
 
 const (
-	Profile128  Profile = 128  // the paper's
-	Profile1024 Profile = 1024 // NetChain's and NetCache's 128 bytes
+	Profile128  Profile = 128  // the paper's width
+	Profile1024 Profile = 1024 // 128 bytes, as in NetChain and NetCache
 	Profile4096 Profile = 4096
-	Profile8192 Profile = 8192 // most Kubernetes objects, compressed
+	Profile8192 Profile = 8192 // enough for most Kubernetes objects, compressed
 )
 
 // Profiles are all profiles, narrowest first.
 var Profiles = []Profile{Profile128, Profile1024, Profile4096, Profile8192}
 
-// Valid says whether the P4 program can be compiled for p.
+// Valid reports whether the P4 program can be compiled for p.
 func (p Profile) Valid() bool {
 	return p == Profile128 || p == Profile1024 || p == Profile4096 || p == Profile8192
 }
 
-// ValueBytes is the length of the value field, and so of the largest value.
+// ValueBytes returns the length of the value field, which is the maximum length of a value.
 func (p Profile) ValueBytes() int { return int(p) / 8 }
 
-// PacketBytes is the length of every packet of the profile, as a UDP payload.
+// PacketBytes returns the length of every packet of the profile, as a UDP payload.
 func (p Profile) PacketBytes() int { return HeaderBytes + p.ValueBytes() }
 
-// String is the profile as its user chooses it: the width in bits.
+// String returns the width in bits, as in configurations.
 func (p Profile) String() string { return strconv.Itoa(int(p)) }
 
-// ParseProfile reads the width of the value field in bits.
+// ParseProfile parses the width of the value field in bits.
 func ParseProfile(s string) (Profile, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil || !Profile(n).Valid() {
@@ -276,7 +277,7 @@ func ParseProfile(s string) (Profile, error) {
 	return Profile(n), nil
 }
 
-// ProfileOfValue is the profile whose largest value is n bytes.
+// ProfileOfValue returns the profile whose maximum value length is n bytes.
 func ProfileOfValue(n int) (Profile, error) {
 	if p := Profile(n * 8); p.Valid() {
 		return p, nil

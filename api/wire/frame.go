@@ -7,13 +7,13 @@ import (
 	"net/netip"
 )
 
-// The lengths of the headers that a frame has before the packet, in bytes.
+// The lengths of the headers in front of the packet in a frame, in bytes.
 const (
 	ethernetBytes = 14
-	ipv4Bytes     = 20 // without options: switches take no others
+	ipv4Bytes     = 20 // without options, because switches accept no others
 	udpBytes      = 8
 
-	// FrameOverhead is how much longer a frame is than the packet in it.
+	// FrameOverhead is the difference between the lengths of a frame and of its packet.
 	FrameOverhead = ethernetBytes + ipv4Bytes + udpBytes
 )
 
@@ -23,18 +23,18 @@ const (
 	ttl           = 64
 )
 
-// ErrFrame: not an Ethernet frame with IPv4 (no options, no fragment) and UDP whose lengths agree.
-// ParseFrame wraps it with the particulars.
+// ErrFrame: the bytes are not an Ethernet frame with IPv4 (without options, not a fragment) and UDP
+// whose lengths agree. ParseFrame wraps it with details.
 var ErrFrame = errors.New("netcraq: not a frame that a switch takes")
 
-// Frame is everything around a packet on the wire. Programs need it that send through a switch's
-// packet-out, or that are the network themselves (simulator, tests). Clients send through UDP
+// Frame is everything around a packet on the wire. It is for programs that send through a switch's
+// packet-out, or that implement the network themselves (simulator, tests). Clients send through UDP
 // sockets and do not need it.
 type Frame struct {
 	EthernetDst, EthernetSrc [6]byte
-	Src, Dst                 netip.AddrPort // IPv4. Requests go to port Port, replies come from it
-	// Principal identifies the sender of a request (in IPv4's identification, 16 bits). The first
-	// switch writes it, over whatever the host has put there.
+	Src, Dst                 netip.AddrPort // IPv4. Requests are sent to Port, replies come from it
+	// Principal identifies the sender of a request (in IPv4's identification field, 16 bits). The
+	// first switch sets it, and overwrites the host's value.
 	Principal uint16
 }
 
@@ -107,7 +107,7 @@ func ParseFrame(b []byte) (f Frame, payload []byte, err error) {
 	return f, udp[udpBytes:], nil
 }
 
-// onesSum is the ones' complement sum of b's 16-bit words (RFC 1071). len(b) is even.
+// onesSum returns the ones' complement sum of b's 16-bit words (RFC 1071). len(b) must be even.
 func onesSum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i+1 < len(b); i += 2 {

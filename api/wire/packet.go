@@ -13,11 +13,12 @@ import (
 var (
 	ErrProfile   = errors.New("netcraq: no such profile")     // VALUE_BITS is not one of the four
 	ErrTruncated = errors.New("netcraq: packet is truncated") // shorter than header and value field
-	// longer than header and value field: of another profile, or not ours
-	ErrLength    = errors.New("netcraq: packet has the wrong length")
-	ErrOp        = errors.New("netcraq: unknown op")                           //
-	ErrValue     = errors.New("netcraq: value is longer than the value field") // or the length field says so
-	ErrTombstone = errors.New("netcraq: a tombstone has no value")             // Marshal only
+	// longer than header and value field: a packet of another profile or protocol
+	ErrLength = errors.New("netcraq: packet has the wrong length")
+	ErrOp     = errors.New("netcraq: unknown op") //
+	// or than the length field allows
+	ErrValue     = errors.New("netcraq: value is longer than the value field")
+	ErrTombstone = errors.New("netcraq: a tombstone has no value") // Marshal only
 	// Marshal only: Flags in a reply, or Status in a request
 	ErrMeaning = errors.New("netcraq: second byte has a meaning the op lacks")
 )
@@ -25,27 +26,28 @@ var (
 // Packet is one NetCRAQ packet. The zero Packet is not valid: it has no Op.
 type Packet struct {
 	Op     Op
-	Flags  Flags  // in requests and chain packets; must be 0 in replies
-	Status Status // in replies; must be 0 in others
-	// the sender's chain configuration: 0 in client requests; in Stamped writes the fence; in
-	// replies the answering switch's
+	Flags  Flags  // only in requests and chain packets; must be 0 in replies
+	Status Status // only in replies; must be 0 otherwise
+	// the epoch of the sender's chain configuration: 0 in client requests; in Stamped writes the
+	// fence; in replies that of the answering switch
 	Epoch   uint16
 	Session uint16 // session of the writer; 0: none, so that writes are at-least-once
-	Request uint32 // the session's own counter, from 1 upwards; in a READ any number; in a LEASE microseconds
+	Request uint32 // the session's own counter, from 1; in a READ any number; in a LEASE microseconds
 	Key     Key    //
 	// in a CAS request the version that the client expects; in a LEASE the switch's clock in
 	// microseconds
 	Version Version
 
-	// Tombstone: no value. A WRITE of it is a DELETE; a reply that carries it says NOT_FOUND.
+	// Tombstone means that there is no value. A WRITE of it is a DELETE; a reply with it means
+	// NOT_FOUND.
 	Tombstone bool
-	// Value is the part of the value field that is in use: at most Profile.ValueBytes long, empty
-	// with Tombstone.
+	// Value is the used part of the value field: at most Profile.ValueBytes long, and empty with
+	// Tombstone.
 	Value []byte
 }
 
-// AppendTo appends the packet, as a packet of the profile, to b. On an error b comes back as it
-// was.
+// AppendTo appends the packet, as a packet of the profile, to b. On an error it returns b
+// unchanged.
 func (p *Packet) AppendTo(b []byte, profile Profile) ([]byte, error) {
 	second := uint8(p.Flags)
 	length := uint16(len(p.Value))
@@ -82,7 +84,7 @@ func (p *Packet) AppendTo(b []byte, profile Profile) ([]byte, error) {
 
 var zeros [Profile8192 / 8]byte
 
-// Marshal is the packet as a UDP payload of the profile.
+// Marshal returns the packet as a UDP payload of the profile.
 func (p *Packet) Marshal(profile Profile) ([]byte, error) {
 	if !profile.Valid() {
 		return nil, fmt.Errorf("%w: VALUE_BITS %d", ErrProfile, int(profile))
@@ -94,8 +96,8 @@ func (p *Packet) Marshal(profile Profile) ([]byte, error) {
 	return b, nil
 }
 
-// Unmarshal reads a UDP payload of the profile into p. Value is a part of b, not a copy. Like
-// switches, Unmarshal ignores the rest of the value field after the value. On an error p is
+// Unmarshal parses a UDP payload of the profile into p. Value is a part of b, not a copy. Like
+// switches, Unmarshal ignores the bytes of the value field after the value. On an error p is
 // unchanged.
 func (p *Packet) Unmarshal(b []byte, profile Profile) error {
 	switch {
@@ -132,8 +134,8 @@ func (p *Packet) Unmarshal(b []byte, profile Profile) error {
 	return nil
 }
 
-// String is the packet in one line for people, without the fields that are zero:
-// "WRITE key=0x01000007 session=3 request=9 flags=STAMPED epoch=1 version=1.4 value="on"".
+// String returns the packet in one line for people, without the fields that are zero: "WRITE
+// key=0x01000007 session=3 request=9 flags=STAMPED epoch=1 version=1.4 value="on"".
 func (p *Packet) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%v key=%v", p.Op, p.Key)
@@ -164,13 +166,14 @@ func (p *Packet) String() string {
 }
 
 // FormatValue formats a value for people: quoted if it is printable text, otherwise hexadecimal
-// after "hex:". Values longer than limit bytes (0: no limit) are cut, and the text says how many
-// bytes are left out.
+// after "hex:". Values longer than limit bytes (0: no limit) are truncated, and the text contains
+// the number of omitted bytes.
 func FormatValue(v []byte, limit int) string {
 	cut := v
 	if limit > 0 && len(v) > limit {
 		cut = v[:limit]
-		for i := 0; i < utf8.UTFMax-1 && !utf8.Valid(cut) && utf8.Valid(v); i++ { // not in the middle of a character
+		// do not cut a character in the middle
+		for i := 0; i < utf8.UTFMax-1 && !utf8.Valid(cut) && utf8.Valid(v); i++ {
 			cut = cut[:len(cut)-1]
 		}
 	}
@@ -186,7 +189,7 @@ func FormatValue(v []byte, limit int) string {
 	return s
 }
 
-// Printable says whether v is UTF-8 text that a terminal can show: printable characters, spaces,
+// Printable reports whether v is UTF-8 text that a terminal can show: printable characters, spaces,
 // tabs and line ends.
 func Printable(v []byte) bool {
 	if !utf8.Valid(v) {

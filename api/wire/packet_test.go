@@ -135,7 +135,7 @@ func TestFrame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const checksum = 0x6666 // ~(4500 + 0023 + 4011 + 0a00 + 0001 + 0a00 + 0064), reckoned apart from the code
+	const checksum = 0x6666 // computed by hand: ~(4500 + 0023 + 4011 + 0a00 + 0001 + 0a00 + 0064)
 	if b[24] != checksum>>8 || b[25] != checksum&0xFF {
 		t.Errorf("IPv4 checksum %x, want %x", b[24:26], checksum)
 	}
@@ -166,8 +166,8 @@ func TestFrame(t *testing.T) {
 	}
 }
 
-// FuzzUnmarshal: whatever Unmarshal takes, Marshal writes back, except for the bytes after the
-// value.
+// FuzzUnmarshal: if Unmarshal accepts bytes, Marshal returns the same bytes, except for those after
+// the value.
 func FuzzUnmarshal(f *testing.F) {
 	for _, v := range readVectors(f).Packets {
 		p := v.packet(f)
@@ -198,8 +198,8 @@ func FuzzUnmarshal(f *testing.F) {
 	})
 }
 
-// FuzzParseFrame: nothing panics, and what is taken is written back as it was (the checksum of UDP,
-// the TTL and the identification are not kept).
+// FuzzParseFrame: no input causes a panic. An accepted frame is written back unchanged, except for
+// the checksum of UDP, the TTL and the identification.
 func FuzzParseFrame(f *testing.F) {
 	frame := Frame{Src: netip.MustParseAddrPort("10.0.0.1:40000"), Dst: netip.MustParseAddrPort("10.0.0.100:20035")}
 	b, err := frame.AppendTo(nil, make([]byte, 40))

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// rewrite fills in the "packet" bytes of testdata/vectors.json from the fields. The Python package
-// encodes and decodes the same file on its own, so a mistake that both Marshal and the rewritten
-// file share does not pass there.
+// rewrite computes the "packet" bytes of testdata/vectors.json from the fields. The Python package
+// encodes and decodes the same file independently, so its tests detect a mistake in Marshal that
+// the rewritten file also contains.
 var rewrite = flag.Bool("rewrite-vectors", false, "rewrite testdata/vectors.json's bytes from its fields")
 
 const vectorsFile = "testdata/vectors.json"
@@ -25,7 +25,7 @@ type vectors struct {
 	Malformed []malformed `json:"malformed"`
 }
 
-// vector is a packet in fields and in bytes.
+// vector is a packet, as fields and as bytes.
 type vector struct {
 	Name      string   `json:"name"`
 	ValueBits int      `json:"valueBits"`
@@ -36,12 +36,12 @@ type vector struct {
 	Session   uint16   `json:"session,omitempty"`
 	Request   uint32   `json:"request,omitempty"`
 	Key       string   `json:"key"`
-	Version   string   `json:"version"` // 64 bits do not fit a JSON number
+	Version   string   `json:"version"` // 64 bits do not fit into a JSON number
 	Tombstone bool     `json:"tombstone,omitempty"`
 	Value     string   `json:"value,omitempty"` // hexadecimal
-	// the value is Value this many times over (0: once), so that wide ones can be read
+	// the value is this many repetitions of Value (0: one), to keep long values readable
 	Times  int    `json:"valueRepeats,omitempty"`
-	Packet string `json:"packet"` // hexadecimal, without the zeros that it ends in
+	Packet string `json:"packet"` // hexadecimal, without trailing zeros
 }
 
 // malformed is bytes that Unmarshal must refuse.
@@ -49,7 +49,7 @@ type malformed struct {
 	Name      string `json:"name"`
 	ValueBits int    `json:"valueBits"`
 	Packet    string `json:"packet"` // hexadecimal
-	Zeros     int    `json:"zeros"`  // and this many zero bytes
+	Zeros     int    `json:"zeros"`  // number of zero bytes that follow
 	Error     string `json:"error"`  // profile, truncated, length, op or value
 }
 
@@ -209,8 +209,8 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// TestHeaderByHand compares with bytes that were written down from docs/protocol.md's table and
-// from nothing else.
+// TestHeaderByHand compares with bytes that were written by hand, only from the table in
+// docs/protocol.md.
 func TestHeaderByHand(t *testing.T) {
 	p := Packet{
 		Op: Write, Flags: Stamped | ByCAS, Epoch: 0x0102, Session: 0x0304, Request: 0x05060708, Key: 0x090A0B0C,

@@ -29,10 +29,11 @@
 //     jitter: the same packet to the same address.
 //   - NOT_SERVING, NO_CHAIN: the same packet to the next address at once; once all have said so,
 //     after a pause.
-//   - BAD_SESSION: the switches do not accept the session, which is not used again. A CAS begins
-//     again with another session, for which it waits where there is none but the caller gets others
-//     (Machine.AwaitSessions). If a copy was executed under the first, its version is gone and it
-//     fails; a WRITE would be executed twice, and ends.
+//   - BAD_SESSION: the switches do not accept the session, and the machine stops using it. A CAS
+//     is sent again with another session; if there is none, it waits for one, provided that the
+//     caller gets new ones (Machine.AwaitSessions). If a copy was executed under the first session,
+//     the expected version is gone and the CAS fails. A WRITE fails, because it would be executed
+//     twice.
 //   - Anything else ends the call.
 //
 // Only a packet from an address that was asked, or from a chain's service address, is an answer.

@@ -50,12 +50,12 @@ var (
 	ErrClosed = errors.New("client closed")
 )
 
-// OpError says which operation failed, why, and what is known about it.
+// OpError describes a failed operation: the reason, and what is known about its effect.
 type OpError struct {
 	Op       wire.Op  // Read, Write or CAS
 	Delete   bool     // a Write or CAS of a tombstone
 	Key      wire.Key //
-	Err      error    // one of this package's
+	Err      error    // one of the errors above
 	Detail   string   // more about Err, for error messages
 	Attempts int      // packets that left this machine
 	Elapsed  time.Duration
@@ -99,7 +99,7 @@ func (e *OpError) Error() string {
 	return s.String()
 }
 
-// refused says whether a switch has said that it does not execute the write.
+// refused reports whether a switch has answered that it does not execute the write.
 func (e *OpError) refused() bool {
 	switch e.Err {
 	case ErrNotFound, ErrCASFailed, ErrDenied, ErrBadSession, ErrFull, ErrNoChain:

@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// TestInvariants drives machines with random events and checks what must hold whatever happens.
+// TestInvariants drives machines with random events and checks that the invariants hold.
 func TestInvariants(t *testing.T) {
 	for seed := range uint64(300) {
 		if err := walk(seed, 2000); err != nil {
@@ -20,8 +20,8 @@ func TestInvariants(t *testing.T) {
 	}
 }
 
-// TestSameEventsSameActions: the simulator replays a failing seed, so nothing but the events and
-// the seed may decide what a machine does.
+// TestSameEventsSameActions: a machine's actions depend only on the events and the seed, so that
+// the simulator can replay a failing seed.
 func TestSameEventsSameActions(t *testing.T) {
 	trace := func() string {
 		var log bytes.Buffer
@@ -67,7 +67,7 @@ func TestSameEventsSameActions(t *testing.T) {
 	}
 }
 
-// walk makes a machine and does random things to it.
+// walk makes a machine and sends it random events.
 func walk(seed uint64, steps int) error {
 	r := rand.New(rand.NewPCG(seed, 1))
 	addresses := []netip.AddrPort{address("1"), address("2"), address("3")}[:1+r.IntN(3)]
@@ -82,11 +82,12 @@ func walk(seed uint64, steps int) error {
 	var (
 		now     time.Duration
 		started = map[CallID]bool{} // true: completed
-		begun   = map[CallID]bool{} // again, because its session was not taken
-		// what each number was first sent with, without reads' numbers, which come around
+		begun   = map[CallID]bool{} // sent again, because the switches rejected its session
+		// the content first sent under each number; reads are left out, because their numbers wrap
+		// around
 		content  = map[key][]byte{}
-		newest   = map[uint16]uint32{} // by session
-		inFlight [][]byte              // copies of requests that may be answered yet, and again
+		newest   = map[uint16]uint32{} // the newest number of each session
+		inFlight [][]byte              // copies of requests that may still be answered, also repeatedly
 		ids      []CallID
 		nextID   = uint16(1)
 	)
@@ -141,7 +142,7 @@ func walk(seed uint64, steps int) error {
 			started[id] = false
 			ids = append(ids, id)
 			m.Start(now, req)
-		case n < 60 && len(inFlight) > 0: // an answer to some request, lately or long ago sent
+		case n < 60 && len(inFlight) > 0: // an answer to some request, sent recently or long ago
 			b := bytes.Clone(inFlight[r.IntN(len(inFlight))])
 			b[0]++
 			b[1] = []uint8{0, 0, 0, 0, 1, 2, 3, 3, 4, 4, 5, 6, 7, 7, 8, 9, 10}[r.IntN(17)]
@@ -208,7 +209,7 @@ func walk(seed uint64, steps int) error {
 	return nil
 }
 
-// BenchmarkRead is what the machine costs a read, with 64 outstanding.
+// BenchmarkRead measures the machine's cost of a read, with 64 outstanding.
 func BenchmarkRead(b *testing.B) {
 	m, err := New(Config{Profile: wire.Profile128, Addresses: []netip.AddrPort{address("1")}})
 	if err != nil {

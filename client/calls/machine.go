@@ -13,8 +13,8 @@ import (
 
 // The defaults of Config.
 const (
-	DefaultRetransmit     = 50 * time.Millisecond // the paper's
-	DefaultFastRetransmit = 10 * time.Millisecond // client.Config's
+	DefaultRetransmit     = 50 * time.Millisecond // the paper's value
+	DefaultFastRetransmit = 10 * time.Millisecond // the default of client.Config
 	DefaultRetryPause     = 500 * time.Microsecond
 	DefaultMaxRetryPause  = 20 * time.Millisecond
 	DefaultReturnAfter    = 5 * time.Second
@@ -114,7 +114,7 @@ type Result struct {
 	Request  uint32
 }
 
-// Stats counts packets and calls over the machine's life.
+// Stats counts packets and calls since the machine was made.
 type Stats struct {
 	Started     uint64 // calls
 	Completed   uint64 // calls, failed ones included
@@ -286,7 +286,7 @@ func (m *Machine) prepare(c *call) *OpError {
 	c.packet = p
 	c.req.Value = nil
 	var err error
-	// everything that Marshal refuses has been refused above
+	// Marshal's other errors cannot occur after the checks above
 	if c.bytes, err = p.Marshal(m.cfg.Profile); err != nil {
 		return refuse(ErrInvalid, "%v", err)
 	}
@@ -294,7 +294,7 @@ func (m *Machine) prepare(c *call) *OpError {
 	return nil
 }
 
-// nextNumber is a number that no current call without a session has.
+// nextNumber returns a number that no current call without a session uses.
 func (m *Machine) nextNumber() uint32 {
 	for {
 		m.lastNum++
@@ -312,7 +312,7 @@ func (m *Machine) Unsent(id CallID) {
 	}
 }
 
-// Abort ends a call that is not done yet, with why.
+// Abort ends a call that is not done yet, with the error why.
 func (m *Machine) Abort(now time.Duration, id CallID, why error) {
 	if c := m.calls[id]; c != nil {
 		e := &OpError{Err: why}
@@ -368,8 +368,7 @@ func (m *Machine) Tick(now time.Duration) {
 	}
 }
 
-// NextTick is the time at which Tick has something to do. ok is false when nothing will be due
-// before the next event.
+// NextTick returns the time of the next timer. ok is false if no timer is set.
 func (m *Machine) NextTick() (at time.Duration, ok bool) {
 	if len(m.timers) == 0 {
 		return 0, false

@@ -24,8 +24,8 @@ func (r *roundTrip) took(d time.Duration) {
 	r.smoothed = max(r.smoothed, 1)
 }
 
-// patience is how long to wait for an answer before a call's packet is sent again for the first
-// time.
+// patience returns the time to wait for an answer before a call's packet is sent again for the
+// first time.
 func (m *Machine) patience(c *call) time.Duration {
 	fast, most := m.cfg.FastRetransmit, m.cfg.Retransmit
 	if fast == 0 || m.trip.smoothed == 0 || c.req.Op != wire.Read && c.session == nil {

@@ -28,8 +28,8 @@ import (
 //	abort-all
 //	stats
 //
-// Each prints what the machine sent and completed, with the time. Address N is 10.0.0.N:20035;
-// sends are named by N.
+// Each command prints what the machine sent and completed, with the time. Address N is
+// 10.0.0.N:20035; in sends it appears as N.
 func TestScenarios(t *testing.T) {
 	playTranscripts(t, func() func(*testing.T, string, []argument) string { return (&scenario{}).run })
 }
@@ -132,7 +132,7 @@ func (s *scenario) machine(t *testing.T, args []argument) {
 		fmt.Fprintf(&s.out, "%v\n", err)
 		return
 	}
-	s.m.lastNum = 100 // or the transcripts would show the seed's choice
+	s.m.lastNum = 100 // a fixed number, because the seed would choose another one
 	for _, v := range sessions {
 		s.addSession(t, v)
 	}
@@ -185,7 +185,7 @@ func (s *scenario) start(t *testing.T, args []argument) {
 			t.Fatalf("unknown argument %q", a.name)
 		}
 	}
-	// Names are known before Start, whose completion may come with it.
+	// The name must be known before Start, because the call may complete during Start.
 	id := s.m.lastID + 1
 	s.names[id], s.ids[name] = name, id
 	if got := s.m.Start(s.now, req); got != id {
@@ -244,7 +244,7 @@ func (s *scenario) reply(t *testing.T, args []argument) {
 	}
 }
 
-// advance lets time pass, stopping wherever the machine wants to be ticked.
+// advance moves time forward, and ticks the machine whenever a timer is due.
 func (s *scenario) advance(to time.Duration) {
 	for {
 		at, ok := s.m.NextTick()

@@ -23,7 +23,7 @@ type session struct {
 	retired bool
 }
 
-// sessionPool gives each write a session of its own while it is on its way.
+// sessionPool gives each write its own session while the write is under way.
 type sessionPool struct {
 	byID    map[uint16]*session
 	free    []*session // unused sessions, the one that has been unused longest first
@@ -70,7 +70,7 @@ func (m *Machine) AwaitSessions(now time.Duration, await bool) {
 // Sessions returns how many sessions the machine has.
 func (m *Machine) Sessions() int { return len(m.pool.byID) }
 
-// mayHave says whether there is a session for a waiting write, now or later.
+// mayHave reports whether a waiting write can get a session, now or later.
 func (p *sessionPool) mayHave() bool { return len(p.byID) > 0 || p.awaited }
 
 func (p *sessionPool) retire(s *session) {

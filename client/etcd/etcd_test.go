@@ -45,7 +45,7 @@ type world struct {
 	chain      *refchain.Chain
 	controller *refadmin.Controller
 	store      placement.Store
-	placer     *client.Client // placement's, to the chain
+	placer     *client.Client // the client to the chain that placement uses
 
 	mu   sync.Mutex
 	next wire.Key
@@ -78,7 +78,7 @@ func newWorld(t testing.TB, cfg refchain.Config) *world {
 	return w
 }
 
-// place places a key, and move places it or takes it out.
+// place places a key. move places a key, or removes it from the network.
 func (w *world) place(key string) placement.Entry {
 	w.t.Helper()
 	w.mu.Lock()
@@ -118,7 +118,7 @@ func (w *world) move(key string) {
 	}
 }
 
-// use gives an etcd client that uses the network, and what it is.
+// use returns an etcd client that uses the network, and the Client that answers for it.
 func (w *world) use() (*clientv3.Client, *Client) {
 	w.t.Helper()
 	c := etcdtest.Client(w.t, w.endpoint)
@@ -141,8 +141,8 @@ func (w *world) until(c clientv3.KV, n *Client, key string) {
 	})
 }
 
-// TestUse: one program's writes are the other's reads from the network, with clientv3's own
-// interfaces, whatever stands on them.
+// TestUse: one program's writes are another program's reads from the network, through clientv3's
+// own interfaces and through packages that are built on them.
 func TestUse(t *testing.T) {
 	w := newWorld(t, refchain.Config{Members: 3})
 	ctx := t.Context()
@@ -161,7 +161,7 @@ func TestUse(t *testing.T) {
 	if at, err := plain.Get(ctx, "/k"); err != nil || at.Kvs[0].ModRevision != got.Kvs[0].ModRevision {
 		t.Errorf("etcd has %v (%v), the network said %v", at, err, got)
 	}
-	// A watch from the next revision on has what comes, and nothing before.
+	// A watch from the next revision on gets the later events, and no earlier ones.
 	watch := other.Watch(ctx, "/k", clientv3.WithRev(got.Header.Revision+1))
 	txn, err := one.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision("/k"), "=", got.Kvs[0].ModRevision)).
 		Then(clientv3.OpPut("/k", "2")).Commit()
@@ -174,7 +174,7 @@ func TestUse(t *testing.T) {
 	if got, err := other.Get(ctx, "/k"); err != nil || string(got.Kvs[0].Value) != "2" {
 		t.Errorf("%v, %v", got, err)
 	}
-	// What stands on KV.
+	// Packages that are built on KV.
 	s, err := concurrency.NewSession(one)
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func TestUse(t *testing.T) {
 	}
 }
 
-// TestHidden: the project's own keys are not a program's, as through a gateway.
+// TestHidden: a program cannot see the project's own keys, just as through a gateway.
 func TestHidden(t *testing.T) {
 	w := newWorld(t, refchain.Config{})
 	w.place("/k")
@@ -240,7 +240,7 @@ func TestHidden(t *testing.T) {
 	}
 }
 
-// TestRefused: a program that lacks a right is told which, and does not begin.
+// TestRefused: New fails for a program that lacks a right, and the error names the right.
 func TestRefused(t *testing.T) {
 	w := newWorld(t, refchain.Config{})
 	ctx := t.Context()
@@ -279,7 +279,7 @@ func TestRefused(t *testing.T) {
 	fails(etcdtest.Client(t, w.endpoint), cfg, "who has no name")
 	app := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{w.endpoint}, Username: "app", Password: "a"})
 	fails(app, cfg, "refuses user app")
-	// With the right it begins, and etcd, which looks at who asks, answers its reads.
+	// With the right, New succeeds. etcd checks the user's permissions, so etcd answers its reads.
 	admin := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{w.endpoint}, Username: "root", Password: "r"})
 	if _, err := admin.RoleGrantPermission(ctx, "app", placement.DefaultPrefix,
 		clientv3.GetPrefixRangeEnd(placement.DefaultPrefix),
@@ -311,8 +311,8 @@ func TestRefused(t *testing.T) {
 
 func second[A any](_ A, err error) error { return err }
 
-// TestCloseLeavesNothing: when the etcd client is closed nothing of this package continues, nor a
-// connection to the controller; and neither where New has failed.
+// TestCloseLeavesNothing: after the etcd client is closed, no goroutine of this package and no
+// connection to the controller remains. The same holds after New has failed.
 func TestCloseLeavesNothing(t *testing.T) {
 	w := newWorld(t, refchain.Config{Members: 3})
 	ctx := t.Context()
@@ -361,9 +361,8 @@ func TestCloseLeavesNothing(t *testing.T) {
 	poll.Until(t, 20*time.Second, "all goroutines have ended", func() bool { return ours() <= before })
 }
 
-// TestDenied: a program whose host the switches do not let write is refused its writes, with
-// nothing written, and does not drive the key out of the network; where it may not even read, etcd
-// answers.
+// TestDenied: if the switches do not let a program's host write, its writes fail and write nothing,
+// and the key stays in the network. If its host may not even read, etcd answers its reads.
 func TestDenied(t *testing.T) {
 	w := newWorld(t, refchain.Config{Members: 3})
 	ctx := t.Context()
@@ -404,9 +403,9 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestMixed: histories of programs without a gateway, and of a gateway's clients, over a bad
-// network, with keys placed and removed, and now one of them dying, now the other, are linearizable
-// in keys, values, versions and revisions.
+// TestMixed: histories of programs without a gateway and of a gateway's clients are linearizable in
+// keys, values, versions and revisions. The network is bad, keys are placed and removed, and
+// programs and gateways crash in turn.
 func TestMixed(t *testing.T) {
 	total := 6 * time.Second
 	if testing.Short() {
@@ -421,7 +420,8 @@ func TestMixed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// way is one to etcd: how it is asked, and what ends it as a crash would.
+	// way is a way to etcd: the service that gets the requests, and a function that ends it as a
+	// crash would.
 	type way struct {
 		pb.KVServer
 		kill func()
@@ -442,7 +442,7 @@ func TestMixed(t *testing.T) {
 		}
 		return &way{histories.Through(n), sync.OnceFunc(func() {
 			network.Add(n.Stats().Network)
-			c.Close() // nothing is brought to its end
+			c.Close() // nothing is completed first
 			n.Close()
 		})}
 	}

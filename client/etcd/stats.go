@@ -14,21 +14,22 @@ type Observer = guarded.Observer
 
 // Stats counts a Client's requests since it was made.
 type Stats struct {
-	// Network is how many reads of one key the switches have answered.
+	// Network is the number of single-key reads that the switches have answered.
 	Network uint64
-	// Missed is how many reads of placed keys etcd had to answer, by the reason: the slot was
+	// Missed is the number of reads of placed keys that etcd had to answer, by reason: the slot was
 	// clear, guarded, silent ... (docs/etcd.md, "A read").
 	Missed map[string]uint64
-	// Forwarded counts reads for which the switches were not asked, by reason: the key is not
-	// placed, etcd checks who asks ...
+	// Forwarded is the number of reads for which the switches were not asked, by reason: the key is
+	// not placed, etcd checks users' permissions ...
 	Forwarded map[string]uint64
-	// Writes is how many writes of placed keys have ended, by how: done, refused, again, unknown.
+	// Writes is the number of writes of placed keys that have ended, by result: done, refused,
+	// again, unknown.
 	Writes map[string]uint64
 }
 
 // counts is the Observer of a Client.
 type counts struct {
-	next    Observer // nil: nobody
+	next    Observer // may be nil
 	network atomic.Uint64
 
 	mu                        sync.Mutex

@@ -13,9 +13,9 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/reserved"
 )
 
-// watching is etcd's watch service without the keys that clients must not see, as in gateways: a
-// watch of only such keys is refused, and in others they are left out. It notes the revision in
-// each answer, so that no read from the network returns an older one than a watch has.
+// watching is etcd's watch service without the keys that clients must not see, as in gateways. It
+// refuses a watch of only such keys, and removes them from the events of other watches. It records
+// the revision of each answer, so that no later read from the network returns an older one.
 type watching struct {
 	next   pb.WatchClient
 	hidden reserved.Keys
@@ -37,9 +37,9 @@ type watchStream struct {
 	*watching
 
 	mu     sync.Mutex
-	denied []bool // requests for watches that have no answer yet, in order: whether each is denied
+	denied []bool // for each watch request without an answer, in order: whether it is denied
 
-	begun map[int64]bool // used only by the receiving goroutine: watches of which a part of an answer was passed on
+	begun map[int64]bool // used only by the receiving goroutine: watches that have passed on part of an answer
 }
 
 // Send implements pb.Watch_WatchClient. A request for a watch of only hidden keys becomes one for a
@@ -50,7 +50,7 @@ func (s *watchStream) Send(r *pb.WatchRequest) error {
 		return s.Watch_WatchClient.Send(r)
 	}
 	key := string(q.Key)
-	if key == "" { // etcd takes it for the first one
+	if key == "" { // etcd treats an empty key as the first key
 		key = "\x00"
 	}
 	denied := len(s.hidden.Without(key, string(q.RangeEnd))) == 0
@@ -80,8 +80,8 @@ func (s *watchStream) Recv() (*pb.WatchResponse, error) {
 		r.Events = slices.DeleteFunc(r.Events, func(e *mvccpb.Event) bool {
 			return e.Kv != nil && s.hidden.Has(string(e.Kv.Key))
 		})
-		// An answer whose events were all removed would look like a progress report. The end of an
-		// answer in parts is passed on all the same.
+		// If all its events were removed, an answer would look like a progress report. But the end
+		// of an answer in parts is passed on.
 		if had > 0 && len(r.Events) == 0 && !r.Canceled && !s.begun[r.WatchId] {
 			continue
 		}
@@ -94,7 +94,7 @@ func (s *watchStream) Recv() (*pb.WatchResponse, error) {
 	}
 }
 
-// answered says, in the answer to a request for a watch, why it is refused.
+// answered puts the reason into the answer to a watch request that is denied.
 func (s *watchStream) answered(r *pb.WatchResponse) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

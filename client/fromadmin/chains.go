@@ -11,8 +11,9 @@ import (
 	"github.com/netcraq/netcraq/client"
 )
 
-// How Names reaches chains: a client for each, with sessions of its own, which is made when the
-// first key of the chain is used, and made again when the chain is to be reached otherwise.
+// How Names accesses chains: it has a client with its own sessions for each chain. It makes the
+// client when the first key of the chain is used, and again when the chain's addresses have
+// changed.
 
 const (
 	// openTime bounds the time for the chain's address and for leasing sessions.
@@ -25,12 +26,12 @@ const (
 // link is a client of a chain.
 type link struct {
 	name  string
-	ready chan struct{} // closed when the following is known
+	ready chan struct{} // closed when the following fields are set
 	err   error
 	c     *client.Client
 	cfg   client.Config
 
-	// With chains.mu.
+	// chains.mu guards the following fields.
 	users   int
 	dropped bool
 	looked  time.Time // when the controller was last asked whether the chain still exists
@@ -54,7 +55,7 @@ func newChains(o NamesOptions) *chains {
 	return s
 }
 
-// get is a chain's client, until release is called.
+// get returns a chain's client, which stays open until release is called.
 func (s *chains) get(ctx context.Context, name string) (c *client.Client, release func(), err error) {
 	s.mu.Lock()
 	if s.closed {
@@ -105,7 +106,7 @@ func (s *chains) shut(l *link) {
 	}
 }
 
-// config is the configuration of a chain's client.
+// config returns the configuration of a chain's client.
 func (s *chains) config(ctx context.Context, name string) (cfg client.Config, err error) {
 	chain, err := s.o.Admin.Chain(ctx, name)
 	if err != nil {
@@ -143,7 +144,7 @@ func (s *chains) open(l *link) {
 	}
 }
 
-// drop has the next who needs the chain reach it again. s.mu is held.
+// drop makes the next call for the chain make a new client. s.mu is held.
 func (s *chains) drop(l *link) {
 	l.dropped = true
 	if s.byName[l.name] == l {
@@ -176,7 +177,7 @@ func (l *link) isOpen() bool {
 	}
 }
 
-// doubt looks, now and then, whether a chain that does not answer is to be reached otherwise.
+// doubt checks occasionally whether the addresses of a chain that does not answer have changed.
 func (s *chains) doubt(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,7 @@ func Addresses(chain *admin.Chain) ([]netip.AddrPort, error) {
 		if n == "" {
 			continue
 		}
-		a, err := netip.ParseAddrPort(n) // with a port if the controller gives one
+		a, err := netip.ParseAddrPort(n) // with a port if the controller returns one
 		if err != nil {
 			var ip netip.Addr
 			if ip, err = netip.ParseAddr(n); err != nil {
@@ -45,7 +45,7 @@ func Services(chain *admin.Chain) ([]netip.AddrPort, error) {
 	return Addresses(&admin.Chain{Name: chain.Name, ServiceAddress: chain.ServiceAddress})
 }
 
-// Profile is that of a chain's program.
+// Profile returns the profile of a chain's program.
 func Profile(chain *admin.Chain) (wire.Profile, error) {
 	p, err := wire.ProfileOfValue(chain.ValueBytes)
 	if err != nil {
@@ -54,8 +54,7 @@ func Profile(chain *admin.Chain) (wire.Profile, error) {
 	return p, nil
 }
 
-// Sessions leases count sessions from the controller, under a name that tells an operator who has
-// them.
+// Sessions leases count sessions from the controller, with a name that shows operators their owner.
 func Sessions(c *admin.Client, count int, owner string) client.SessionSource {
 	return client.LeasedSessions(leaser{c}, count, owner)
 }
@@ -66,7 +65,7 @@ type leaser struct{ api *admin.Client }
 func (l leaser) NewSessions(ctx context.Context, count int, owner string, host netip.Addr) (client.SessionLease,
 	error) {
 	r := admin.SessionsRequest{Count: count, Owner: owner}
-	if host.IsValid() { // otherwise the controller says whether it matters
+	if host.IsValid() { // otherwise the controller decides whether an address is needed
 		r.Address = host.String()
 	}
 	got, err := l.api.NewSessions(ctx, r)

@@ -12,30 +12,31 @@ import (
 	"github.com/netcraq/netcraq/client"
 )
 
-// NamesOptions configure Names. Zero values mean what their comments say.
+// NamesOptions configure Names. Zero values mean the defaults in the fields' comments.
 type NamesOptions struct {
 	Admin *admin.Client
-	// Sessions is how many sessions are leased for the writes to each chain, which is how many
-	// writes may be on their way at once. 0: 16. Owner tells people who has them.
+	// Sessions is the number of sessions that are leased for the writes to each chain, and so the
+	// number of concurrent writes. 0: 16. Owner is the name of the lease for operators.
 	Sessions int
 	Owner    string
-	// Make makes a key that is to be written and is not there, or gives the one that is there by
-	// now. nil: such a write fails with ErrNoKey.
+	// Make creates a key that is to be written and does not exist, or returns it if it exists
+	// meanwhile. nil: such a write fails with ErrNoKey.
 	Make func(ctx context.Context, name string) (*admin.Key, error)
-	// Patience is how long a controller that does not answer is asked again. 0: 3 s.
+	// Patience is the time for which Names retries requests to a controller that does not answer.
+	// 0: 3 s.
 	Patience time.Duration
 	// Adjust may change the options of a chain's client. nil: nothing is changed.
 	Adjust func(*client.Config)
 }
 
 // Names reads and writes keys by their names, wherever they are: if a key is moved to another
-// chain, or removed and added again, Names looks it up again and the caller does not notice. It
-// asks the controller where keys are and how to reach their chains, and caches the answers; cached
-// keys work without a controller. It is safe for concurrent use.
+// chain, or removed and added again, Names looks it up again without the caller's notice. It asks
+// the controller for the places of keys and the addresses of their chains, and caches the answers;
+// cached keys work without a controller. It is safe for concurrent use.
 //
-// Versions are those of the name (admin.Key's VersionOffset): they only grow, also when a key moves
-// or comes back. A key that was added without a value, and not written since, has version 0, as one
-// that is not there.
+// Versions are versions of the name (admin.Key's VersionOffset). They only grow, even if the key
+// moves or is removed and added again. A key that was added without a value, and not written since,
+// has version 0, like a key that does not exist.
 //
 // A write that may have been executed is not sent again. The answer that a KEY_ID no longer exists
 // is about one copy of a packet. So a Put or a Delete continues under the next KEY_ID only if the
@@ -49,7 +50,7 @@ type Names struct {
 	chains *chains
 }
 
-// NewNames makes a client by names. It does not connect yet.
+// NewNames makes a client that uses names. It does not connect yet.
 func NewNames(o NamesOptions) *Names {
 	if o.Sessions == 0 {
 		o.Sessions = 16
@@ -60,7 +61,7 @@ func NewNames(o NamesOptions) *Names {
 	return &Names{o: o, places: newPlaces(o.Admin), chains: newChains(o)}
 }
 
-// Close ends all calls, and gives sessions back.
+// Close ends all calls, and releases the sessions.
 func (n *Names) Close() error { return n.chains.close() }
 
 // Why a call by name failed, in addition to the errors of package client. A failed call's error is
@@ -72,11 +73,11 @@ var (
 	ErrNoController = errors.New("the controller does not answer")
 )
 
-// NameError says why a call by name failed.
+// NameError is the failure of a call by name.
 type NameError struct {
 	Op, Name string
 	Err      error
-	// OutcomeUnknown: a write that may have been executed, or may be yet.
+	// OutcomeUnknown: the operation is a write that may have been executed, or may still be.
 	OutcomeUnknown bool
 }
 
@@ -98,8 +99,9 @@ type Named struct {
 	Version wire.Version
 }
 
-// Get reads a name. A name without a key is not found, at version 0. eventual: the version that the
-// nearest member of its chain has committed; just after a key was added, it may still be not found.
+// Get reads a name. A name without a key is not found, at version 0. eventual: the nearest member
+// of the chain answers with its last committed version; soon after a key was added, that may be
+// "not found".
 func (n *Names) Get(ctx context.Context, name string, eventual bool) (Named, error) {
 	c := n.call("get", name)
 	c.eventual = eventual
@@ -107,7 +109,7 @@ func (n *Names) Get(ctx context.Context, name string, eventual bool) (Named, err
 	return c.do(ctx)
 }
 
-// Put writes a value, and gives its version.
+// Put writes a value, and returns its version.
 func (n *Names) Put(ctx context.Context, name string, value []byte) (wire.Version, error) {
 	c := n.call("put", name)
 	c.makes = true
@@ -125,8 +127,8 @@ func (n *Names) Delete(ctx context.Context, name string) (wire.Version, error) {
 	return got.Version, err
 }
 
-// CompareAndSwap writes a value if the version is the expected one (0: never written), and gives
-// the name's state then. Otherwise it gives the state as it was found, and ErrCASFailed.
+// CompareAndSwap writes a value if the version is the expected one (0: never written), and returns
+// the new state of the name. Otherwise it returns the found state, and ErrCASFailed.
 func (n *Names) CompareAndSwap(ctx context.Context, name string, expected wire.Version, value []byte) (Named, error) {
 	c := n.call("compare and swap", name)
 	c.expected, c.makes = expected, expected == 0
@@ -134,7 +136,8 @@ func (n *Names) CompareAndSwap(ctx context.Context, name string, expected wire.V
 	return c.do(ctx)
 }
 
-// CompareAndDelete deletes a name if its version is the expected one; otherwise as CompareAndSwap.
+// CompareAndDelete deletes a name if its version is the expected one; otherwise it is like
+// CompareAndSwap.
 func (n *Names) CompareAndDelete(ctx context.Context, name string, expected wire.Version) (Named, error) {
 	c := n.call("compare and delete", name)
 	c.expected = expected
@@ -142,11 +145,11 @@ func (n *Names) CompareAndDelete(ctx context.Context, name string, expected wire
 	return c.do(ctx)
 }
 
-// Forget drops what is known about where a name is.
+// Forget drops the cached place of a name.
 func (n *Names) Forget(name string) { n.places.forget(name, nil) }
 
-// Place is where a name's key is, as far as is known without asking. It turns a switch's answer for
-// that KEY_ID into the state of the name.
+// Place returns the cached place of a name's key. state converts a switch's answer for this KEY_ID
+// into the state of the name.
 func (n *Names) Place(name string) (key wire.Key, state func(found bool, value []byte, v wire.Version) Named,
 	known bool) {
 	p := n.places.known(name)
@@ -156,34 +159,34 @@ func (n *Names) Place(name string) (key wire.Key, state func(found bool, value [
 	return p.id, p.state, true
 }
 
-// Learn records what the controller has said about a key, in a list for example.
+// Learn caches a key from an answer of the controller, for example from a list.
 func (n *Names) Learn(k *admin.Key) { n.places.learn(k) }
 
 func (n *Names) call(op, name string) *namedCall {
 	return &namedCall{n: n, op: op, name: name, begun: clock.Now()}
 }
 
-// namedCall is one operation until it is done.
+// namedCall is one operation.
 type namedCall struct {
 	n        *Names
 	op, name string
-	req      client.Request // without its key and its expected version
-	expected wire.Version   // by name
+	req      client.Request // without the key and the expected version
+	expected wire.Version   // expected version of the name
 	eventual bool
-	makes    bool // the key, if it does not exist
+	makes    bool // create the key if it does not exist
 	begun    clock.Time
 
-	gone      *place // it was asked there, and not found
-	refused   error  // so
+	gone      *place // the KEY_ID that was asked last and does not exist
+	refused   error  // the switch's answer then
 	uncertain bool   // a copy of the write may have been executed
-	doubt     bool   // ... where gone was, if it is not heard that it had gone before
-	again     int    // how often the call has begun again
+	doubt     bool   // ... at gone, unless the controller says that gone was removed earlier
+	again     int    // number of retries
 }
 
 const (
 	firstPause   = 2 * time.Millisecond
 	longestPause = 100 * time.Millisecond
-	// mostAgain bounds how often a call follows a key that is elsewhere each time.
+	// mostAgain bounds the retries for a key that has moved at each try.
 	mostAgain = 64
 )
 
@@ -215,13 +218,13 @@ func (c *namedCall) do(ctx context.Context) (Named, error) {
 	}
 }
 
-// place is where the key is; nil: it does not exist, and is not to be created.
+// place returns the place of the key; nil: it does not exist and must not be created.
 func (c *namedCall) place(ctx context.Context) (*place, error) {
 	if p := c.n.places.known(c.name); p != nil && p != c.gone {
 		if c.gone == nil || !c.writes() {
 			return p, nil
 		}
-		c.n.places.forget(c.name, p) // others have learned it meanwhile, but its age must be asked for
+		c.n.places.forget(c.name, p) // other calls have learned it, but its age must be requested
 	}
 	if c.eventual && c.n.places.lately(c.name) {
 		return nil, nil
@@ -267,16 +270,16 @@ func (c *namedCall) place(ctx context.Context) (*place, error) {
 	return p, nil
 }
 
-// wasGone says whether nothing that was sent until now can have been executed: it was sent to a
-// KEY_ID, not the one of now, that had gone before.
+// wasGone reports whether no copy sent so far can have been executed. That is so if the KEY_ID to
+// which they were sent is not the present one and was removed before the call began.
 func (c *namedCall) wasGone(settled time.Duration) bool {
 	// The controller's clock is not slewed, and this one may be. (settled is in whole
 	// milliseconds.)
 	return settled > clock.Outlasts(clock.Since(c.begun))+time.Millisecond
 }
 
-// ask asks the controller, repeatedly if it says that it will know soon, and for a while if it does
-// not answer.
+// ask sends a request to the controller. It repeats it while the controller says that it will know
+// soon, and for some time if the controller does not answer.
 func (c *namedCall) ask(ctx context.Context, question func(context.Context) (*admin.Key, error)) (*admin.Key, error) {
 	silent := clock.Now()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -289,7 +292,7 @@ func (c *namedCall) ask(ctx context.Context, question func(context.Context) (*ad
 			return nil, ended(ctx)
 		case errors.As(err, &said) && said.Code != admin.CodeUnavailable && said.Code != admin.CodeDeadlineExceeded:
 			return nil, err
-		case errors.As(err, &said): // it is under way there
+		case errors.As(err, &said): // the controller answers, and will know soon
 			silent = clock.Now()
 		case clock.Since(silent) > c.n.o.Patience:
 			return nil, fmt.Errorf("%w: %w", ErrNoController, err)
@@ -300,19 +303,19 @@ func (c *namedCall) ask(ctx context.Context, question func(context.Context) (*ad
 	}
 }
 
-// absent is the end of a call of a name that has no key.
+// absent ends a call for a name that has no key.
 func (c *namedCall) absent() (Named, error) {
 	switch {
 	case c.req.Op == wire.CAS && (c.expected != 0 || c.uncertain || c.doubt):
 		return Named{}, c.fail(client.ErrCASFailed)
-	default: // a read; or there is nothing to delete (any more)
+	default: // a read, or a deletion with nothing to delete
 		return Named{}, nil
 	}
 }
 
-// reach is a chain's client, until release is called. Nothing was sent yet, so it tries again while
-// the controller says that it cannot lease sessions at the moment: for example because this node's
-// switch is being set up.
+// reach returns a chain's client, which stays open until release is called. It retries while the
+// controller cannot lease sessions, for example because this node's switch is being set up. That is
+// safe, because nothing was sent yet.
 func (c *namedCall) reach(ctx context.Context, name string) (chain *client.Client, release func(), err error) {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		chain, release, err = c.n.chains.get(ctx, name)
@@ -322,7 +325,7 @@ func (c *namedCall) reach(ctx context.Context, name string) (chain *client.Clien
 	}
 }
 
-// at tries the call where the key is. over is false if the key has to be looked up again.
+// at executes the call at a place. over is false if the key must be looked up again.
 func (c *namedCall) at(ctx context.Context, p *place) (got Named, over bool, err error) {
 	chain, release, err := c.reach(ctx, p.chain)
 	if err != nil {
@@ -339,7 +342,7 @@ func (c *namedCall) at(ctx context.Context, p *place) (got Named, over bool, err
 	if req.Op == wire.CAS {
 		expected := c.expected
 		if expected == 0 {
-			if expected = p.unwritten; expected == 0 { // it was made with a value
+			if expected = p.unwritten; expected == 0 { // the key was created with a value
 				req = client.Request{Op: wire.Read, Key: p.id}
 			}
 		}
@@ -364,7 +367,8 @@ func (c *namedCall) at(ctx context.Context, p *place) (got Named, over bool, err
 	case e.Err == client.ErrNotFound:
 	case e.Err == client.ErrNoChain:
 		c.n.chains.forget(p.chain)
-	case e.Err == client.ErrDenied && c.again == 0: // programs without closed keys say it of keys that go
+	// switch programs without closed keys answer this for keys that are being removed
+	case e.Err == client.ErrDenied && c.again == 0:
 	default:
 		if e.Err == client.ErrTimeout {
 			c.n.chains.doubt(p.chain)
@@ -377,7 +381,7 @@ func (c *namedCall) at(ctx context.Context, p *place) (got Named, over bool, err
 	return Named{}, false, nil
 }
 
-// read ends a call that has read the name, as all reads do, and a CAS that cannot succeed.
+// read ends a call that has read the name: a read, or a CAS that cannot succeed.
 func (c *namedCall) read(got Named) (Named, bool, error) {
 	if c.req.Op == wire.CAS {
 		return got, true, c.fail(client.ErrCASFailed)
@@ -385,7 +389,7 @@ func (c *namedCall) read(got Named) (Named, bool, error) {
 	return got, true, nil
 }
 
-// ended is why a context is done, as package client says it.
+// ended converts a context's error to the error of package client.
 func ended(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return client.ErrTimeout

@@ -75,7 +75,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestNames: what a name's life looks like to who knows nothing about places.
+// TestNames: the life of a name, as a caller sees it that knows nothing about places.
 func TestNames(t *testing.T) {
 	x := newBed(t, 0)
 	n := x.names(t)
@@ -110,7 +110,7 @@ func TestNames(t *testing.T) {
 	} else {
 		last = v
 	}
-	// To the chain with the higher epoch, and back: nothing is to be seen of that.
+	// Move the key to the chain with the higher epoch, and back. The caller does not notice it.
 	for _, to := range []string{"b", "a", "b"} {
 		x.Move("k", to, 0)
 		if v := get("two", last); v != last {
@@ -133,7 +133,7 @@ func TestNames(t *testing.T) {
 	if v := get("", last); v != last {
 		t.Errorf("the deletion's version was %v, and is %v", last, v)
 	}
-	// Removed, and back by a Put.
+	// Remove the key, and create it again by a Put.
 	x.Remove("k")
 	if v := get("", 0); v != 0 {
 		t.Error(v)
@@ -150,8 +150,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestMovedBefore: a Put and a Delete that come long after a move continue without a word; those
-// that were on their way say that they do not know.
+// TestMovedBefore: a Put and a Delete long after a move succeed. Those that were under way during
+// the move fail with an unknown outcome.
 func TestMovedBefore(t *testing.T) {
 	x := newBed(t, 0)
 	n := x.names(t)
@@ -161,13 +161,13 @@ func TestMovedBefore(t *testing.T) {
 	}
 	for i := range 6 {
 		x.Move("k", []string{"b", "a"}[i%2], 0)
-		// longer than the call takes: it must be sure that the KEY_ID had gone before
+		// longer than the call, so that the KEY_ID was certainly removed before the call
 		time.Sleep(400 * time.Millisecond)
 		if _, err := n.Put(ctx, "k", []byte(strconv.Itoa(i))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// Gone while the call is under way: a copy may have been executed before.
+	// The key moves while the call is under way, so a copy may have been executed before the move.
 	x.Move("k", "b", 0)
 	time.Sleep(400 * time.Millisecond)
 	if _, err := n.Get(ctx, "k", false); err != nil {
@@ -188,7 +188,7 @@ func TestMovedBefore(t *testing.T) {
 	if err := <-done; !errors.As(err, &e) || !e.OutcomeUnknown || !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("%v", err)
 	}
-	// Put back under the KEY_ID that it had: a late copy may be executed yet.
+	// The key returns under its old KEY_ID, so a late copy may still be executed.
 	if _, err := n.Get(ctx, "k", false); err != nil {
 		t.Fatal(err)
 	}
@@ -204,8 +204,8 @@ func TestMovedBefore(t *testing.T) {
 	}
 }
 
-// TestMovesUnderLoad: counters that are incremented by CAS while their keys move all the time, over
-// a network that doubles packets, lose nothing and count nothing twice.
+// TestMovesUnderLoad: counters are incremented by CAS while their keys move all the time, over a
+// network that duplicates packets. No increment is lost or counted twice.
 func TestMovesUnderLoad(t *testing.T) {
 	x := newBed(t, 0.3)
 	ctx := within(t)
@@ -265,7 +265,7 @@ func TestMovesUnderLoad(t *testing.T) {
 	t.Logf("%d increments, %d unknown", sure.Load(), unknown.Load())
 }
 
-// TestControllerDown: what is known continues, the rest says what is missing.
+// TestControllerDown: calls for cached keys succeed, and other calls fail with a clear error.
 func TestControllerDown(t *testing.T) {
 	x := newBed(t, 0)
 	n := x.names(t)
@@ -285,7 +285,7 @@ func TestControllerDown(t *testing.T) {
 	if _, err := n.Get(ctx, "new", false); !errors.Is(err, fromadmin.ErrNoController) {
 		t.Error(err)
 	}
-	// A write that was refused where the key is not any more, while nobody says since when.
+	// A write was refused because the key has moved, and the controller cannot say since when.
 	last, err := n.Get(ctx, "k", false)
 	if err != nil {
 		t.Fatal(err)
@@ -309,8 +309,8 @@ func TestControllerDown(t *testing.T) {
 	}
 }
 
-// TestNoSessionsYet: while the controller says that it cannot lease sessions, a call waits, longer
-// than for a controller that says nothing, and as long as its context says.
+// TestNoSessionsYet: while the controller answers that it cannot lease sessions, a call waits until
+// its context ends, which is longer than for a controller that does not answer.
 func TestNoSessionsYet(t *testing.T) {
 	x := newBed(t, 0)
 	target, err := url.Parse(x.URL())
@@ -344,8 +344,8 @@ func TestNoSessionsYet(t *testing.T) {
 	}
 }
 
-// TestAbsent: a linearizable read asks each time, an eventual one does not, and neither asks more
-// than it must when many do at once.
+// TestAbsent: a linearizable read of an absent key asks the controller each time, an eventual one
+// does not. Concurrent reads share requests.
 func TestAbsent(t *testing.T) {
 	x := newBed(t, 0)
 	n := x.names(t)
@@ -356,7 +356,8 @@ func TestAbsent(t *testing.T) {
 			t.Fatal(got, err)
 		}
 	}
-	if got := x.Asked(lookups); got > 3 { // a slow machine may need more than the second that one answer lasts
+	// on a slow machine the reads may take longer than the second for which an answer is cached
+	if got := x.Asked(lookups); got > 3 {
 		t.Errorf("%d lookups for eventual reads", got)
 	}
 	other := x.names(t)

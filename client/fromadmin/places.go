@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// mostPlaces bounds the memory for where keys are.
+	// mostPlaces bounds the number of cached places.
 	mostPlaces = 1 << 17
-	// absentFor is how long an eventual read believes that a key is not there.
+	// absentFor is the time for which eventual reads use the answer that a key does not exist.
 	absentFor = time.Second
-	// lookupTime bounds one question to the controller, mostLookups how many are asked at the same
-	// time: it accepts 128 from all.
+	// lookupTime bounds one request to the controller. mostLookups bounds the concurrent requests;
+	// the controller accepts 128 from all clients.
 	lookupTime  = 2 * time.Second
 	mostLookups = 8
 )
@@ -26,7 +26,7 @@ type place struct {
 	id        wire.Key
 	chain     string
 	offset    uint64
-	unwritten wire.Version // by name; 0: it was created with a value
+	unwritten wire.Version // version of the name until the first write; 0: the key was created with a value
 }
 
 // state turns a switch's answer for the KEY_ID into the state of the name.
@@ -43,14 +43,14 @@ func (p *place) state(found bool, value []byte, v wire.Version) Named {
 
 func settledOf(k *admin.Key) time.Duration { return time.Duration(k.SettledMillis) * time.Millisecond }
 
-// places are the keys as the controller has told about them.
+// places caches the answers of the controller about keys.
 type places struct {
 	admin *admin.Client
-	slots chan struct{} // of questions
+	slots chan struct{} // limits the concurrent requests
 
 	mu      sync.Mutex
 	byName  map[string]*place
-	absent  map[string]time.Time // until when
+	absent  map[string]time.Time // names without a key, each with the time until which this is cached
 	flights map[string]*flight
 }
 
@@ -66,7 +66,7 @@ func (s *places) known(name string) *place {
 	return s.byName[name]
 }
 
-// lately says whether a key was not there a moment ago.
+// lately reports whether a key was absent within the last absentFor.
 func (s *places) lately(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,19 +103,19 @@ func (s *places) learn(k *admin.Key) *place {
 	return p
 }
 
-// flight is a question for all callers that came before it began.
+// flight is a request shared by all callers that came before it began.
 type flight struct {
 	done chan struct{}
 	key  *admin.Key // nil: it does not exist
 	err  error
-	// with the key, or its absence
+	// valid both for a key and for its absence
 	settled time.Duration
-	next    *flight // for callers that came after; nil: there are none
+	next    *flight // for callers that came after it began; nil: none
 }
 
-// ask asks the controller where a key is (nil: nowhere), and for how long the name has had no other
-// KEY_ID. The question begins after the call, because one that was already on its way may be
-// answered with an older state.
+// ask requests the place of a key from the controller (nil: the key does not exist), and the time
+// for which the name has had no other KEY_ID. The request begins after the call, because an earlier
+// one may be answered with an older state.
 func (s *places) ask(ctx context.Context, name string) (*admin.Key, time.Duration, error) {
 	s.mu.Lock()
 	f := s.flights[name]
@@ -138,7 +138,7 @@ func (s *places) ask(ctx context.Context, name string) (*admin.Key, time.Duratio
 	}
 }
 
-// turn waits until the controller may be asked; the caller calls done afterwards.
+// turn waits until the controller may be asked. The caller calls done afterwards.
 func (s *places) turn(ctx context.Context) error {
 	select {
 	case s.slots <- struct{}{}:

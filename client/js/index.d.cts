@@ -2,7 +2,7 @@
 /// <reference types="node" />
 import { EventEmitter } from 'node:events'
 
-/** Where a node's server listens. */
+/** The default address of a node's server. */
 export const DEFAULT_SOCKET: '/run/netcraq/node.sock'
 export const SOCKET_VARIABLE: 'NETCRAQ_NODE_SOCKET'
 /** The version of a key that was never written. */
@@ -10,10 +10,10 @@ export const NEVER_WRITTEN: Version
 
 /** A key's version, EPOCH.SEQUENCE. It comes from answers. */
 export type Version = string
-/** A value: text, which is written as UTF-8, or bytes. */
+/** A value: text, which is encoded as UTF-8, or bytes. */
 export type Value = string | ArrayBufferView | ArrayBuffer
 
-/** Negative where a is before b, 0 where they are the same. */
+/** Negative if a is before b, 0 if they are equal. */
 export function compareVersions(a: Version, b: Version): number
 
 export const Code: {
@@ -35,7 +35,7 @@ export const Code: {
 }
 export type Code = (typeof Code)[keyof typeof Code]
 
-/** A call failed: `code` is its kind, `do` what can be done about it. */
+/** A failed call: `code` is the kind of failure, `do` the advice. */
 export class NodeError extends Error {
   constructor(code: Code, message: string, advice?: string)
   readonly code: Code
@@ -51,22 +51,25 @@ export class OutcomeUnknown extends NodeError {
 export interface ConnectOptions {
   /** A path, or "tcp://host:port". Default: NETCRAQ_NODE_SOCKET, a running netcraq dev, or DEFAULT_SOCKET. */
   socket?: string
-  /** Whose keys are meant. Otherwise the program's own namespace. */
+  /** The default namespace of calls. Default: the program's own. */
   namespace?: string
-  /** What the server's logs call this program. */
+  /** The name of this program in the server's logs. */
   agent?: string
-  /** Milliseconds to wait for the server at start: 30,000. */
+  /** Milliseconds to wait for the server at start. Default: 30,000. */
   startTimeout?: number
-  /** Milliseconds of each call that brings no other: 5,000; at most 60,000. */
+  /** Default timeout of a call in milliseconds, at most 60,000. Default: 5,000. */
   timeout?: number
-  /** Calls in flight: 512. Further ones wait. Waiting locks have as much room of their own. */
+  /**
+   * Maximum number of calls in flight; further calls wait. Calls that wait for locks have their own limit of the same
+   * size. Default: 512.
+   */
   maxInFlight?: number
-  /** Calls that may wait for room or for a connection: 65,536. Further ones fail. */
+  /** Maximum number of calls that wait for room or for a connection; further calls fail. Default: 65,536. */
   maxQueued?: number
-  /** Milliseconds before the second attempt to connect: 10; doubled each time up to maxBackoff: 1,000. */
+  /** Milliseconds before the second attempt to connect (10). The pause doubles each time, up to maxBackoff (1,000). */
   minBackoff?: number
   maxBackoff?: number
-  /** Milliseconds after which a connection on which nothing came is asked whether it is one: 15,000. */
+  /** Milliseconds without a message after which the connection is checked with a ping. Default: 15,000. */
   pingInterval?: number
 }
 
@@ -78,12 +81,12 @@ export interface CallOptions {
 }
 
 export interface ReadOptions extends CallOptions {
-  /** What the nearest member has committed; otherwise reads are linearizable. */
+  /** Allows the last committed value of the nearest chain member; otherwise reads are linearizable. */
   eventual?: boolean
 }
 
 export interface WriteOptions extends CallOptions {
-  /** The key goes when this lease does. */
+  /** The key expires with this lease. */
   lease?: string
 }
 
@@ -92,84 +95,84 @@ export interface Item {
   readonly key: string
   /** false: it was never written, or was deleted. */
   readonly found: boolean
-  /** The value, where it is UTF-8. */
+  /** The value, if it is UTF-8. */
   readonly text: string | undefined
   /** The value's bytes. */
   readonly value: Buffer | undefined
   readonly version: Version
   readonly lease?: string
-  /** In getMany and lists: why this one was not read. */
+  /** In getMany and lists: why the key was not read. */
   readonly error?: NodeError
 }
 
 export interface ListOptions extends CallOptions {
-  /** How many names the server looks at for one page: 1 to 256. */
+  /** Number of names that the server examines for one page: 1 to 256. */
   pageSize?: number
-  /** Leaves the values out. */
+  /** Leaves out the values. */
   keysOnly?: boolean
 }
 
-/** A page of a list, in the order of the names. One that is not the last may have few items, or none. */
+/** A page of a list, in the order of the names. Even a page before the last may have few items, or none. */
 export interface Page {
   readonly items: Item[]
-  /** For the next page; '' if this is the last one. */
+  /** The cursor of the next page; '' if this is the last one. */
   readonly cursor: string
 }
 
-/** A condition of a transaction on a key: its version, its value, or that it has none. */
+/** A condition of a transaction on a key: its version, its value, or that it has no value. */
 export type Comparison =
   | { key: string; version: Version }
   | { key: string; value: Value }
   | { key: string; absent: true }
 
-/** What a transaction does to a key: it writes a value, bound to a lease if there is one, or deletes it. */
+/** A transaction's change of a key: write a value, which may be bound to a lease, or delete it. */
 export type Write = { key: string; value: Value; lease?: string } | { key: string; delete: true }
 
-/** Up to 64 comparisons and writes together, at least one. No key is compared twice, and none is written twice. */
+/** 1 to 64 comparisons and writes altogether. A key may be compared at most once, and written at most once. */
 export interface Transaction {
   compare?: Iterable<Comparison>
   write?: Iterable<Write>
 }
 
-/** What came of a transaction. */
+/** The result of a transaction. */
 export interface Transacted {
   /** All comparisons held, and everything was written. */
   readonly done: boolean
-  /** Of the written keys, in their order. */
+  /** The versions of the written keys, in their order. */
   readonly versions: Version[]
   /**
-   * The keys whose comparisons did not hold, in their order, if it is not done. An item that is found has no value if
-   * the values of those before it and its own have more than 32 KiB together.
+   * The keys whose comparisons did not hold, in their order, if it is not done. If the values of these items exceed
+   * 32 KiB in total, the later ones are found but have no value.
    */
   readonly failed: Item[]
 }
 
 /** A key's newest version. */
 export interface Event extends Item {
-  /** How many versions before it are not told. */
+  /** Number of skipped earlier versions. */
   readonly overtaken: number
 }
 
 export interface WatchOptions extends CallOptions {
-  /** All keys whose names begin so; '' is all of the namespace. */
+  /** Follows all keys whose names begin with this; '' is all of the namespace. */
   prefix?: string
-  /** By key, the version that is known: what is newer is told. Of other keys their state is told first. */
+  /** Known versions by key: only newer ones are reported. For other keys, the current state is reported first. */
   after?: Record<string, Version>
 }
 
 export interface Stream<T> extends AsyncIterableIterator<T> {
-  /** Resolves when the server has begun, rejects where it refuses. */
+  /** Resolves when the server has begun, rejects if it refuses. */
   readonly started: Promise<void>
-  /** It was closed, or has failed. */
+  /** Whether it was closed, or has failed. */
   readonly ended: boolean
   next(): Promise<IteratorResult<T, undefined>>
   return(value?: any): Promise<IteratorResult<T, any>>
   close(): void
 }
 
-/** The newest versions of keys. Of a key whose events are not taken, the newest is kept. */
+/** The newest versions of keys. If the program does not take a key's events in time, only the newest is kept. */
 export type Watch = Stream<Event>
-/** The instances of a service that live, as they are now. */
+/** The live instances of a service. */
 export type ServiceWatch = Stream<Instance[]>
 
 export interface Lease {
@@ -179,11 +182,14 @@ export interface Lease {
 }
 
 export interface HoldOptions extends CallOptions {
-  /** Milliseconds after which it is another's when this program has died: 10,000. */
+  /**
+   * Time to live in milliseconds: after this program has died, others can acquire it within that time. Default:
+   * 10,000.
+   */
   ttl?: number
-  /** Milliseconds to wait for it; 0: not at all. Otherwise until the signal aborts. */
+  /** Milliseconds to wait for it; 0: do not wait. Default: until the signal aborts. */
   wait?: number
-  /** A lease of grant's, which is kept alive by who brings it. Otherwise the library has one. */
+  /** A lease from grant, which the caller keeps alive. Default: the library makes one and keeps it alive. */
   lease?: string
 }
 
@@ -193,13 +199,13 @@ export interface Held {
   /** The fencing token, greater with each holder. */
   readonly token: bigint
   readonly lease: string
-  /** It surely is this program's still. */
+  /** Whether this program certainly still holds it. */
   readonly held: boolean
-  /** Resolves, with the reason, when it may be another's. */
+  /** Resolves, with the reason, when it may be lost. */
   readonly lost: Promise<NodeError>
-  /** Aborts then: for the calls of others. */
+  /** Aborts when it may be lost; pass it to other asynchronous operations. */
   readonly signal: AbortSignal
-  /** Gives it back. Where that fails, it goes with its lease. */
+  /** Releases it. If that fails, it expires with its lease. */
   release(options?: CallOptions): Promise<void>
 }
 
@@ -225,14 +231,14 @@ export interface Instance {
 }
 
 export interface ServiceOptions extends CallOptions {
-  /** Otherwise the server names it. */
+  /** The instance's name. Default: the server chooses one. */
   instance?: string
-  /** A lease of grant's, which is kept alive by who brings it. Otherwise the library has one. */
+  /** A lease from grant, which the caller keeps alive. Default: the library makes one and keeps it alive. */
   lease?: string
   ttl?: number
 }
 
-/** An instance of a service, which is registered again where its lease has lapsed. */
+/** An instance of a service. If its lease expires, it is registered again. */
 export interface Registration {
   readonly service: string
   readonly instance: string
@@ -240,7 +246,7 @@ export interface Registration {
   deregister(options?: CallOptions): Promise<void>
 }
 
-/** What the server says of itself. */
+/** The server's description of itself. */
 export interface Server {
   readonly server: string
   readonly node: string
@@ -250,36 +256,36 @@ export interface Server {
   readonly inFlight: number
   readonly maxMessage: number
   readonly durable: boolean
-  /** The largest page of a list. None: the server is older than list. */
+  /** The largest page of a list; undefined if the server is too old for list. */
   readonly maxList?: number
   readonly draining?: boolean
 }
 
-/** A program's way to the node API. */
+/** A client of the node API. */
 export class Client extends EventEmitter {
   private constructor()
   readonly server: Server
 
   get(key: string, options?: ReadOptions): Promise<Item>
-  /** In the order of keys. */
+  /** Returns the items in the order of keys. */
   getMany(keys: Iterable<string>, options?: ReadOptions): Promise<Item[]>
-  /** One page of the keys whose names begin with prefix ('': all of the namespace); cursor is that of the page before. */
+  /** One page of the keys whose names begin with prefix ('': all of the namespace); cursor is the preceding page's. */
   listPage(prefix: string, options?: ListOptions & { cursor?: string }): Promise<Page>
   /**
-   * The keys whose names begin with prefix, by their names. A key that has a value during the whole listing comes
-   * exactly once. timeout is for one page.
+   * The keys whose names begin with prefix, in the order of their names. A key that has a value during the whole
+   * listing is yielded exactly once. timeout is for one page.
    */
   list(prefix: string, options?: ListOptions): AsyncGenerator<Item, void, undefined>
-  /** Writes a value, and makes the key where there is none. */
+  /** Writes a value, and creates the key if it does not exist. */
   put(key: string, value: Value, options?: WriteOptions): Promise<Version>
-  /** Writes a value if the version is the expected one; the item is the key as it is then. */
+  /** Writes a value if the version is the expected one; the item is the key's state after the call. */
   cas(key: string, expected: Version, value: Value, options?: WriteOptions): Promise<{ swapped: boolean; item: Item }>
-  /** Leaves the key without a value; with a version, if that is the key's. */
+  /** Removes the key's value; with a version, only if the key has that version. */
   delete(key: string, options?: CallOptions & { version?: Version }): Promise<{ deleted: boolean; item: Item }>
-  /** Adds to a decimal number of 64 bits. */
+  /** Adds to a 64-bit decimal number. */
   increment(key: string, by?: number | bigint, options?: CallOptions): Promise<{ number: bigint; version: Version }>
   /**
-   * Compares durable keys and writes several of them at one moment, if all comparisons hold; otherwise writes nothing.
+   * Compares durable keys and writes several of them atomically if all comparisons hold; otherwise writes nothing.
    * Volatile keys are refused with INVALID_ARGUMENT.
    */
   transact(transaction: Transaction, options?: CallOptions): Promise<Transacted>
@@ -290,13 +296,13 @@ export class Client extends EventEmitter {
   keepAlive(lease: string, options?: CallOptions): Promise<Lease>
   revoke(lease: string, options?: CallOptions): Promise<void>
 
-  /** Fails with NOT_HELD where it is another's still when the time to wait is over. */
+  /** Fails with NOT_HELD if another caller still holds it after the time to wait. */
   lock(name: string, options?: HoldOptions): Promise<Lock>
   unlock(lock: Lock, options?: CallOptions): Promise<void>
   campaign(election: string, value: string, options?: HoldOptions): Promise<Leadership>
   resign(leadership: Leadership, options?: CallOptions): Promise<void>
   leader(election: string, options?: CallOptions): Promise<Leader>
-  /** One of so many permits of a semaphore. */
+  /** Acquires one of a semaphore's permits. All callers must give the same number of permits. */
   acquire(semaphore: string, permits: number, options?: HoldOptions): Promise<Permit>
   release(permit: Permit, options?: CallOptions): Promise<void>
 
@@ -306,7 +312,7 @@ export class Client extends EventEmitter {
   watchService(service: string, options?: CallOptions): ServiceWatch
 
   ping(options?: CallOptions): Promise<void>
-  /** Gives back what is held, waits for what is under way (10,000 milliseconds), and ends. */
+  /** Releases locks and registrations, waits at most `wait` milliseconds (10,000) for calls under way, and ends. */
   close(options?: { wait?: number }): Promise<void>
 
   on(event: 'connected', listener: (server: Server) => void): this

@@ -27,14 +27,14 @@ type Client struct {
 	done    sync.WaitGroup
 	ctx     context.Context // ends when the client does
 	stop    context.CancelFunc
-	greeted chan error // of the first connection: nil, or why there will be none
+	greeted chan error // the result of the first connection: nil, or why there will be none
 
 	mu       sync.Mutex
 	calls    map[uint64]*call // under way, by id
-	conn     *connection      // nil: none at this moment
-	why      error            // why not
+	conn     *connection      // the current connection; nil: none
+	why      error            // why there is none
 	next     uint64           // the id of the next call
-	identity string           // this client's, for requests with a number
+	identity string           // the client's name for requests with a number
 	numbers  numbers
 	numbered bool // requests with a number were sent under identity
 	ordinary room
@@ -152,7 +152,7 @@ func (c *Client) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// end ends the client at once.
+// end ends the client immediately.
 func (c *Client) end() {
 	c.mu.Lock()
 	c.closing = true
@@ -180,7 +180,7 @@ func (c *Client) end() {
 	c.done.Wait()
 }
 
-// underWay counts the calls that are, with those that wait for room. c.mu is held.
+// underWay counts the calls under way, including those that wait for room. c.mu is held.
 func (c *Client) underWay() int {
 	n := len(c.ordinary.queue) + len(c.waiting.queue)
 	for _, k := range c.calls {
@@ -191,7 +191,7 @@ func (c *Client) underWay() int {
 	return n
 }
 
-// background starts a goroutine of the client's, unless that is at its end.
+// background starts a goroutine of the client, unless the client has ended.
 func (c *Client) background(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,18 +204,18 @@ func (c *Client) background(f func()) {
 type call struct {
 	fn      string
 	data    []byte // encoded
-	changes bool   // it must not be done twice, so that it has a number
-	waits   bool   // for another caller, maybe for long
-	urgent  bool   // it needs no room, and is made while the client is being closed, too
+	changes bool   // it has a side effect, so it has a number to be executed only once
+	waits   bool   // it may wait long for another caller
+	urgent  bool   // it needs no room, and may be made while the client is closing
 	stream  stream
-	moving  bool // it was canceled, to be made at another server
+	moving  bool // it was canceled, and will be made at another server
 
 	id, once   uint64
-	deadline   time.Time // of the server
+	deadline   time.Time // the server's deadline for it
 	identity   string    // under which it was sent, if it has a number
 	connection uint64    // number of the connection that it was queued on; 0: none
 	start      uint64    // offset of its first byte in that connection's stream
-	maybe      bool      // a connection that has ended may have brought it to the server
+	maybe      bool      // it may have reached the server over a connection that has ended
 
 	answer []byte
 	err    error
@@ -229,21 +229,21 @@ var callPool = sync.Pool{New: func() any {
 	return &call{done: make(chan struct{}, 1), timer: t}
 }}
 
-// newCall makes a call of a function. Its data are appended to by the caller.
+// newCall makes a call of a function. The caller appends its data.
 func newCall(fn string) *call {
 	k := callPool.Get().(*call)
 	*k = call{fn: fn, data: k.data[:0], answer: k.answer[:0], done: k.done, timer: k.timer}
 	return k
 }
 
-// free gives a call back to the pool, when do has returned.
+// free returns a call to the pool, after do has returned.
 func (k *call) free() {
 	if cap(k.data) <= 1<<14 && cap(k.answer) <= 1<<14 {
 		callPool.Put(k)
 	}
 }
 
-// do makes the call, and waits for the answer, which is in k.answer then.
+// do makes the call and waits for the answer, which is in k.answer afterwards.
 func (c *Client) do(ctx context.Context, k *call) error {
 	if err := ctx.Err(); err != nil {
 		return gaveUp(err, k.fn, false, true, "")
@@ -268,7 +268,7 @@ func (c *Client) do(ctx context.Context, k *call) error {
 		return &Error{Code: CodeTooLarge, Message: fmt.Sprintf("%s: a request of %d bytes; at most %d", k.fn, size,
 			nodeapi.MaxMessage)}
 	}
-	if err := c.enter(ctx, k, limit); err != nil { // unlocks if there is one
+	if err := c.enter(ctx, k, limit); err != nil { // enter unlocks on an error
 		return err
 	}
 	k.id = c.next
@@ -305,7 +305,7 @@ func (c *Client) do(ctx context.Context, k *call) error {
 		cause = context.DeadlineExceeded
 	}
 	c.mu.Lock()
-	if c.calls[k.id] != k { // it was answered just now
+	if c.calls[k.id] != k { // it has just been answered
 		c.mu.Unlock()
 		<-k.done
 		return k.err
@@ -326,7 +326,7 @@ func (c *Client) do(ctx context.Context, k *call) error {
 	return gaveUp(cause, k.fn, mayBeDone, connected, why)
 }
 
-// after returns a channel that says when a time has come; never, if that is 0. stop releases it.
+// after returns a channel that delivers at a time, or never if the time is zero. stop releases it.
 func (k *call) after(t time.Time) (c <-chan time.Time, stop func()) {
 	if t.IsZero() {
 		return nil, func() {}
@@ -335,7 +335,7 @@ func (k *call) after(t time.Time) (c <-chan time.Time, stop func()) {
 	return k.timer.C, func() { k.timer.Stop() }
 }
 
-// abandon tells the server that nobody waits for a call any more. c.mu is held; the caller flushes.
+// abandon tells the server that no one waits for a call anymore. c.mu is held; the caller flushes.
 func (c *Client) abandon(k *call) {
 	delete(c.calls, k.id)
 	n := c.conn
@@ -345,8 +345,8 @@ func (c *Client) abandon(k *call) {
 	n.push(c.cancelLine(k.id))
 }
 
-// cancelLine is a request to end another one. Its own answer, under an id that no call has, says
-// nothing.
+// cancelLine is a request to cancel another one. Its own id belongs to no call, so its answer is
+// ignored.
 func (c *Client) cancelLine(id uint64) []byte {
 	c.next++
 	return fmt.Appendf(nil, `{"id":%d,"func":"cancel","data":{"id":%d}}`+"\n", c.next-1, id)

@@ -59,7 +59,7 @@ func TestServerNeverComes(t *testing.T) {
 	}
 }
 
-// TestWaitsAloud: a program that waits for its server says so, once.
+// TestWaitsAloud: a program that waits for its server logs it once.
 func TestWaitsAloud(t *testing.T) {
 	var log bytes.Buffer
 	before := slog.Default()
@@ -97,8 +97,8 @@ func TestServerRefusesTheGreeting(t *testing.T) {
 	wantCode(t, err, CodePermissionDenied)
 }
 
-// A server that ends the connection in the middle of an answer has done what it was asked for. That
-// is sent again under its number.
+// A server executes a request and then ends the connection in the middle of the answer. The client
+// sends the request again under its number.
 func TestCutInTheMiddleOfALine(t *testing.T) {
 	f := newFake(t)
 	f.hook = func(p *peer, r nodeapi.Request) bool {
@@ -127,8 +127,8 @@ func TestCutInTheMiddleOfALine(t *testing.T) {
 	}
 }
 
-// Where the server was started again it does not know what it has done: writes fail and say so;
-// reads are repeated; what comes then has another identity.
+// A restarted server does not know what was executed. Writes under way fail with an error that says
+// so, reads are repeated, and later requests use a new identity.
 func TestRestartedServer(t *testing.T) {
 	f := newFake(t)
 	f.known = func(string) bool { return false }
@@ -252,7 +252,7 @@ func TestSlowServer(t *testing.T) {
 	await.Until(t, patience, "the server to be told of four that nobody waits for", func() bool {
 		return f.count(nodeapi.FuncCancel) == 4
 	})
-	// The answers that come late are nobody's.
+	// The late answers belong to no call.
 	for _, r := range f.of(nodeapi.FuncGet) {
 		f.peer(0).answer(r.ID, item("k", "late", "1.1"))
 	}
@@ -296,7 +296,7 @@ func TestInFlightIsBounded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	_, err := c.Put(ctx, "k", nil)
-	wantCode(t, err, CodeTimeout) // and surely without effect
+	wantCode(t, err, CodeTimeout) // and it had no effect
 	close(hold)
 	wg.Wait()
 	if most.Load() > 3 {
@@ -304,7 +304,7 @@ func TestInFlightIsBounded(t *testing.T) {
 	}
 }
 
-// A server that does not read blocks nobody for longer than he wants to wait.
+// A server that does not read delays no caller beyond the caller's timeout.
 func TestServerDoesNotRead(t *testing.T) {
 	f := newFake(t)
 	resume := make(chan struct{})
@@ -336,7 +336,8 @@ func wantCodes(t *testing.T, err error, codes ...Code) {
 	}
 }
 
-// A server that refuses since it shuts down has done nothing: its successor is asked.
+// A server that refuses a request because it is shutting down has not executed it, so the client
+// sends it to the successor.
 func TestServerRefusesAsItDrains(t *testing.T) {
 	f := newFake(t)
 	f.known = func(string) bool { return false }
@@ -354,8 +355,8 @@ func TestServerRefusesAsItDrains(t *testing.T) {
 	}
 }
 
-// A server that says that it drains still answers: what is new goes to its successor, and the
-// connection ends when the answers are there.
+// A server that announces its shutdown still answers requests under way. New requests go to its
+// successor, and the connection ends after the last answer.
 func TestServerSaysThatItDrains(t *testing.T) {
 	f := newFake(t)
 	f.known = func(string) bool { return false }
@@ -520,7 +521,7 @@ func TestRequestsAreWrittenAsTheContractSays(t *testing.T) {
 	}
 }
 
-// No request says that what is not answered yet is done, however long that waits.
+// No request reports an unanswered request as done, however long that one waits.
 func TestWhatWaitsIsNotDone(t *testing.T) {
 	f := newFake(t)
 	lock := make(chan uint64, 1)

@@ -10,13 +10,13 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Config configures a client. Zero values mean what their comments say.
+// Config configures a client. Zero values mean the defaults in the fields' comments.
 type Config struct {
 	// Socket is the address of the node's server: a path, or "tcp://host:port". "":
 	// $NETCRAQ_NODE_SOCKET, otherwise that of a running `netcraq dev`, otherwise
 	// /run/netcraq/node.sock.
 	Socket string
-	// Namespace is the one whose keys are meant. "": the program's own.
+	// Namespace is the namespace of the keys. "": the program's own.
 	Namespace string
 	// Agent is this program's name in the server's logs. "": the command's name.
 	Agent string
@@ -24,12 +24,13 @@ type Config struct {
 	Wait time.Duration
 	// Timeout bounds calls whose context has no deadline. 0: 5 s.
 	Timeout time.Duration
-	// InFlight bounds calls under way; further ones wait for room. 0: 512. A smaller bound of the
-	// server's wins. Waiting locks, campaigns and permits have room for as many in addition.
+	// InFlight bounds calls under way; further ones wait for room. 0: 512. The server's bound
+	// applies if it is smaller. Locks, campaigns and permits that wait have their own room of the
+	// same size.
 	InFlight int
 }
 
-// maxWaitingBytes bounds requests under way, in bytes: further ones wait for room.
+// maxWaitingBytes bounds the bytes of requests under way; further requests wait for room.
 const maxWaitingBytes = 4 << 20
 
 func (c Config) withDefaults() Config {
@@ -51,7 +52,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// endpoint is the socket as package net names it.
+// endpoint splits the socket's address into a network and an address for package net.
 func endpoint(socket string) (network, address string) {
 	if rest, ok := strings.CutPrefix(socket, "tcp://"); ok {
 		return "tcp", rest
@@ -59,9 +60,9 @@ func endpoint(socket string) (network, address string) {
 	return "unix", strings.TrimPrefix(socket, "unix://")
 }
 
-// newIdentity draws the name under which the server recognizes this client's repeated requests.
+// newIdentity returns a random name by which the server recognizes this client's repeated requests.
 func newIdentity() string {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // it does not fail
+	_, _ = rand.Read(b[:]) // it never fails
 	return hex.EncodeToString(b[:])
 }

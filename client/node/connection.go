@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	firstPause = 10 * time.Millisecond // before the second attempt to connect; then twice that, and so on
+	firstPause = 10 * time.Millisecond // before the second attempt to connect; doubles each time
 	maxPause   = time.Second
-	steady     = time.Second     // a connection that lasted this long was a good one
+	steady     = time.Second     // a connection that lasted this long resets the pause
 	dialTime   = 5 * time.Second // for one attempt, including the greeting
 	lookAgain  = 15 * time.Second
-	maxLine    = 4 << 20 // an answer that is longer is garbage
+	maxLine    = 4 << 20 // a longer answer counts as garbage
 )
 
-// connection is one to the server.
+// connection is a connection to the server.
 type connection struct {
 	net.Conn
 	number uint64
 	raw    syscall.RawConn
-	in     []byte // read and not used yet; the reader's
+	in     []byte // received bytes that were not processed yet; only the reader uses it
 	alive  *time.Timer
-	gone   chan struct{} // closed when it has ended
-	err    error         // why; to be read then
+	gone   chan struct{} // closed when the connection has ended
+	err    error         // why it ended; valid after gone is closed
 	drains chan struct{} // closed when the server has said that it is shutting down
 
 	reading
@@ -42,15 +42,15 @@ type connection struct {
 	// The client's lock guards the rest.
 	out, spare []byte // lines to write
 	queued     uint64 // bytes that were ever put into out
-	written    uint64 // of these, bytes that the kernel has accepted
-	writing    bool   // somebody does
+	written    uint64 // those of the queued bytes that the kernel has accepted
+	writing    bool   // a goroutine is writing
 	leaving    bool   // it ends when its calls under way are answered
-	heard      bool   // something since the last look
-	asked      bool   // a ping went out at the last look
+	heard      bool   // something was received since the last check
+	asked      bool   // a ping was sent at the last check
 	told       bool   // drains is closed
-	said       error  // by the server, before it ends the connection
+	said       error  // the server's reason, sent before it ends the connection
 
-	try struct { // of the writer
+	try struct { // used by the goroutine that writes
 		do  func(fd uintptr) bool
 		b   []byte
 		n   int
@@ -63,7 +63,7 @@ var (
 	errDraining error = &Error{Code: CodeDraining, Message: "the server is shutting down"}
 )
 
-// run keeps a connection, until the client ends.
+// run keeps the client connected until the client ends.
 func (c *Client) run() {
 	attempt := 0
 	for number := uint64(1); c.ctx.Err() == nil; number++ {
@@ -102,7 +102,7 @@ func (c *Client) run() {
 	}
 }
 
-// refused says that trying again will not help.
+// refused reports whether another attempt will not help.
 func refused(err error) bool {
 	switch CodeOf(err) {
 	case CodeInvalidArgument, CodePermissionDenied, CodeTooLarge:
@@ -111,7 +111,7 @@ func refused(err error) bool {
 	return false
 }
 
-// open makes a connection and sends the calls that are under way on it.
+// open makes a connection, and sends the calls under way on it.
 func (c *Client) open(number uint64) (*connection, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, dialTime)
 	defer cancel()
@@ -141,7 +141,7 @@ func (c *Client) open(number uint64) (*connection, error) {
 	return n, nil
 }
 
-// greet says hello, and waits for the answer.
+// greet sends hello, and waits for the answer.
 func (c *Client) greet(ctx context.Context, n *connection) (nodeapi.HelloAnswer, error) {
 	defer context.AfterFunc(ctx, func() { _ = n.SetDeadline(time.Unix(1, 0)) })()
 	c.mu.Lock()
@@ -183,7 +183,7 @@ func (c *Client) greet(ctx context.Context, n *connection) (nodeapi.HelloAnswer,
 	return hello, nil
 }
 
-// fill reads once, and passes on each whole line.
+// fill reads once, and passes each complete line to use.
 func (n *connection) fill(use func(line []byte) error) error {
 	if len(n.in) == cap(n.in) {
 		if len(n.in) >= maxLine {
@@ -218,8 +218,8 @@ func (n *connection) fill(use func(line []byte) error) error {
 	return nil
 }
 
-// adopt makes the connection the client's: calls under way are sent on it, except for those that
-// another one will still answer.
+// adopt makes a connection the client's current one. It sends the calls under way on it, except for
+// those that another connection will still answer.
 func (c *Client) adopt(n *connection, hello nodeapi.HelloAnswer) error {
 	c.mu.Lock()
 	if c.ctx.Err() != nil {
@@ -233,7 +233,8 @@ func (c *Client) adopt(n *connection, hello nodeapi.HelloAnswer) error {
 			}
 		}
 		if c.numbered {
-			// The server that knew them may come back, and would not know what is sent to this one.
+			// The server that knew these calls may come back, and would not know calls sent to this
+			// one.
 			c.identity, c.numbered = newIdentity(), false
 			c.mu.Unlock()
 			return errAgain
@@ -270,7 +271,7 @@ func (c *Client) adopt(n *connection, hello nodeapi.HelloAnswer) error {
 	return nil
 }
 
-// lostTrack ends a call that may have been done, if no server can tell any more. c.mu is held.
+// lostTrack ends a call that may have been executed if no server can still know. c.mu is held.
 func (c *Client) lostTrack(k *call) {
 	c.finish(k, &Error{Code: CodeOutcomeUnknown, Message: k.fn +
 		" was under way when the node's server was started anew; whether it was done is not known",
@@ -291,7 +292,7 @@ func (c *Client) moveFrom(n *connection) {
 	c.endIfEmpty(n)
 }
 
-// endIfEmpty ends a connection that is left when nothing is under way on it. c.mu is held.
+// endIfEmpty ends a connection that is being left when no call is under way on it. c.mu is held.
 func (c *Client) endIfEmpty(n *connection) {
 	for _, k := range c.calls {
 		if k.connection == n.number {
@@ -301,7 +302,7 @@ func (c *Client) endIfEmpty(n *connection) {
 	_ = n.Close()
 }
 
-// queue adds a call's line for the writer. c.mu is held.
+// queue queues a call's line for writing. c.mu is held.
 func (c *Client) queue(n *connection, k *call, now time.Time) {
 	millis := 0
 	switch {
@@ -312,7 +313,7 @@ func (c *Client) queue(n *connection, k *call, now time.Time) {
 		left := k.deadline.Sub(now)
 		if left <= 0 {
 			k.connection = 0
-			return // its caller is about to give up
+			return // its caller is about to time out
 		}
 		millis = int(min(max(left/time.Millisecond, 1), nodeapi.MaxTimeoutMillis))
 	}
@@ -331,8 +332,8 @@ func (n *connection) push(line []byte) {
 	n.queued += uint64(len(line))
 }
 
-// flush writes the queued lines, unless another goroutine does. c.mu is held, and released
-// meanwhile. The caller writes itself as far as it need not wait, which saves a change of
+// flush writes the queued lines, unless another goroutine is writing. c.mu is held; flush releases
+// it. The caller itself writes as long as it need not wait, which saves a switch between
 // goroutines.
 func (c *Client) flush(n *connection) {
 	if n.writing || len(n.out) == 0 {
@@ -348,7 +349,7 @@ func (c *Client) flush(n *connection) {
 		c.mu.Lock()
 		n.written += uint64(k)
 		if err != nil {
-			_ = n.Close() // the reader sees it
+			_ = n.Close() // the reader notices it
 			c.readBehind(n)
 			c.mu.Unlock()
 			return
@@ -367,11 +368,11 @@ func (c *Client) flush(n *connection) {
 			return
 		}
 	}
-	c.writeOn(n, nil) // others keep it busy: it is not for a caller
+	c.writeOn(n, nil) // other goroutines keep adding lines, so this caller stops writing
 	c.mu.Unlock()
 }
 
-// writeOn starts a goroutine that writes rest, and what is queued meanwhile. c.mu is held.
+// writeOn starts a goroutine that writes rest, and then lines queued meanwhile. c.mu is held.
 func (c *Client) writeOn(n *connection, rest []byte) {
 	if c.ctx.Err() != nil {
 		return
@@ -401,7 +402,7 @@ func (c *Client) writeOn(n *connection, rest []byte) {
 	})
 }
 
-// tryWrite writes as much as the socket takes without waiting.
+// tryWrite writes as many bytes as the socket accepts without waiting.
 func (n *connection) tryWrite(b []byte) (int, error) {
 	t := &n.try
 	if t.do == nil {
@@ -424,7 +425,7 @@ func (n *connection) tryWrite(b []byte) (int, error) {
 	return max(t.n, 0), t.err
 }
 
-// line takes an answer.
+// line processes a received line.
 func (c *Client) line(n *connection, line []byte) error {
 	id, ok := idOf(line)
 	if !ok {
@@ -442,7 +443,7 @@ func (c *Client) line(n *connection, line []byte) error {
 			return nil
 		}
 	}
-	if k == nil { // from a newer server, or nobody waits for it any more
+	if k == nil { // from a newer server, or its caller has stopped waiting
 		c.mu.Unlock()
 		return nil
 	}
@@ -470,12 +471,13 @@ func (c *Client) notice(n *connection, id uint64, k *call, line []byte) bool {
 	code := CodeOf(asError(r.Error))
 	switch {
 	case id == 0 && r.Data != nil && r.Data.Draining:
-	case code == CodeDraining || code == CodeCanceled && k != nil && !k.moving: // which is not an answer to a call
+	// the answer says nothing about the call
+	case code == CodeDraining || code == CodeCanceled && k != nil && !k.moving:
 		n.said = r.Error
 		if k != nil {
-			k.connection = 0 // this time it was not done
+			k.connection = 0 // this attempt was not executed
 		}
-		if c.conn == n { // nothing more is sent on it
+		if c.conn == n { // send nothing more on it
 			c.conn, n.leaving = nil, true
 		}
 	case code == CodeCanceled && k != nil:
@@ -513,7 +515,8 @@ func (c *Client) notice(n *connection, id uint64, k *call, line []byte) bool {
 	return true
 }
 
-// dropped notes that the connection has ended: which of its calls reached the server is not known.
+// dropped notes that the connection has ended. It is not known which of its calls reached the
+// server.
 func (c *Client) dropped(n *connection) {
 	_ = n.Close()
 	n.alive.Stop()
@@ -546,7 +549,8 @@ func (c *Client) dropped(n *connection) {
 	c.mu.Unlock()
 }
 
-// look asks a server that is not heard whether it is there, and ends the connection if it is not.
+// look pings a server from which nothing was received, and ends the connection if there is no
+// answer.
 func (c *Client) look(n *connection) {
 	c.mu.Lock()
 	if c.conn != n {

@@ -1,4 +1,5 @@
-// Package node is the Go library of the node API: the door of the node on which the program runs.
+// Package node is the Go library for the node API, which the server on the program's own node
+// offers.
 //
 //	c, err := node.Connect(ctx, node.Config{})
 //	version, err := c.Put(ctx, "color", []byte("blue"))

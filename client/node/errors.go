@@ -30,7 +30,7 @@ const (
 	CodeCanceled         = nodeapi.CodeCanceled
 	CodeDraining         = nodeapi.CodeDraining
 	CodeInternal         = nodeapi.CodeInternal
-	// CodeClosed: the client was closed by this program. Nothing was done.
+	// CodeClosed: this program has closed the client. The call was not executed.
 	CodeClosed Code = "closed"
 )
 
@@ -43,7 +43,7 @@ func CodeOf(err error) Code {
 	return ""
 }
 
-// caused is an error of a call with the one that brought it about, a context's for example.
+// caused is a call's error together with its cause, for example a context's error.
 type caused struct {
 	of    *Error
 	cause error
@@ -60,7 +60,7 @@ func because(cause error, code Code, do, format string, args ...any) error {
 	return &caused{e, cause}
 }
 
-// asError is nil where e is.
+// asError returns e as an error, or nil if e is nil.
 func asError(e *Error) error {
 	if e == nil {
 		return nil
@@ -70,7 +70,7 @@ func asError(e *Error) error {
 
 var errClosed error = &Error{Code: CodeClosed, Message: "the client is closed"}
 
-// gaveUp is the error of a call whose caller's time is over.
+// gaveUp is the error of a call whose caller's context has ended or timed out.
 func gaveUp(cause error, fn string, mayBeDone, connected bool, why string) error {
 	code, verb := CodeTimeout, "was not answered in time"
 	if errors.Is(cause, context.Canceled) {

@@ -31,7 +31,7 @@ func Example() {
 	fmt.Printf("%s is %s\n", item.Key, item.Value)
 }
 
-// Change a value that others may change at the same time.
+// Change a value that other programs may change at the same time.
 func ExampleClient_CAS() {
 	ctx := context.Background()
 	c, err := node.Connect(ctx, node.Config{})
@@ -41,7 +41,7 @@ func ExampleClient_CAS() {
 	defer c.Close(ctx)
 	item, err := c.Get(ctx, "members")
 	for swapped := false; err == nil && !swapped; {
-		// If somebody else was faster, item is the key as that one wrote it.
+		// If another program was faster, item is the key with that program's value.
 		item, swapped, err = c.CAS(ctx, "members", item.Version, append(item.Value, " ana"...))
 	}
 	if err != nil {
@@ -49,8 +49,8 @@ func ExampleClient_CAS() {
 	}
 }
 
-// Move an amount from one account to another, which others may change at the same time. Both are
-// durable: for example, those of netcraq dev's namespace durable.
+// Move an amount from one account to another, while other programs may change both. The accounts
+// are durable keys, for example of netcraq dev's namespace "durable".
 func ExampleClient_Transact() {
 	ctx := context.Background()
 	c, err := node.Connect(ctx, node.Config{Namespace: "durable"})
@@ -80,7 +80,7 @@ func ExampleClient_Transact() {
 			fmt.Println("moved, at version", result.Versions[0])
 			return
 		}
-		// Somebody else has changed an account since it was read.
+		// Another program has changed an account since it was read.
 	}
 }
 
@@ -100,11 +100,11 @@ func ExampleClient_Lock() {
 		log.Fatal(err)
 	}
 	defer lock.Release(ctx)
-	// The storage refuses a token that is smaller than one that it has seen.
+	// The storage refuses a token that is smaller than one that it has already seen.
 	fmt.Println("write with token", lock.Token())
 }
 
-// Lead until the leadership is lost or the program is to end.
+// Lead until the leadership is lost or the program ends.
 func ExampleClient_Campaign() {
 	ctx := context.Background()
 	c, err := node.Connect(ctx, node.Config{})
@@ -143,7 +143,7 @@ func ExampleClient_Watch() {
 	}
 }
 
-// Register an instance of a service, and list those that live.
+// Register an instance of a service, and list the live instances.
 func ExampleClient_RegisterService() {
 	ctx := context.Background()
 	c, err := node.Connect(ctx, node.Config{})
@@ -176,7 +176,7 @@ func ExampleVersion_Newer() {
 	// false
 }
 
-// Tell what a failed call means for the program.
+// Decide what to do after a failed call.
 func ExampleCodeOf() {
 	err := fmt.Errorf("save the report: %w", &node.Error{Code: node.CodeOutcomeUnknown})
 	switch node.CodeOf(err) {

@@ -17,16 +17,16 @@ import (
 	"github.com/netcraq/netcraq/client/internal/await"
 )
 
-// patience bounds what must happen.
+// patience bounds the wait for anything that must happen.
 const patience = 20 * time.Second
 
-// fake is a node server that misbehaves as a test wants. Requests that its hook does not take are
-// answered with {}.
+// fake is a node server that misbehaves as a test requires. It answers requests that its hook does
+// not handle with {}.
 type fake struct {
 	t      *testing.T
 	socket string
-	hook   func(p *peer, r nodeapi.Request) bool // true: it has seen to it
-	known  func(client string) bool              // nil: by whether it has greeted it before
+	hook   func(p *peer, r nodeapi.Request) bool // returns true if it has handled the request
+	known  func(client string) bool              // nil: whether the client has greeted it before
 	done   sync.WaitGroup
 
 	mu       sync.Mutex
@@ -34,10 +34,10 @@ type fake struct {
 	peers    []*peer
 	clients  map[string]bool
 	hellos   []nodeapi.Hello
-	requests []nodeapi.Request // except for hello
+	requests []nodeapi.Request // all requests except hello
 }
 
-// peer is a connection to it.
+// peer is a client's connection to the fake.
 type peer struct {
 	f *fake
 	net.Conn
@@ -79,7 +79,7 @@ func (f *fake) start() *fake {
 	return f
 }
 
-// stop ends it, and all connections.
+// stop ends the fake and all its connections.
 func (f *fake) stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,7 +127,7 @@ func (p *peer) serve() {
 }
 
 func (p *peer) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(p, format+"\n", args...) // the client may have gone
+	_, _ = fmt.Fprintf(p, format+"\n", args...) // the client may be gone
 }
 
 func (p *peer) answer(id uint64, data any) {
@@ -167,21 +167,22 @@ func (f *fake) of(fn string) []nodeapi.Request {
 	return list
 }
 
-// peer is a connection of those that there were.
+// peer returns the i-th connection.
 func (f *fake) peer(i int) *peer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.peers[i]
 }
 
-// conns counts the connections that there were.
+// conns returns the number of connections so far.
 func (f *fake) conns() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.peers)
 }
 
-// connect makes a client of it, which is closed at the end, with nothing left behind.
+// connect makes a client of the fake. At the end of the test it is closed, and nothing of it may
+// remain.
 func (f *fake) connect(cfg Config) *Client {
 	f.t.Helper()
 	cfg.Socket = f.socket
@@ -196,7 +197,7 @@ func connectTo(t *testing.T, cfg Config) *Client {
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // it does not wait
+		cancel() // it does not wait for the answer
 		_ = c.Close(ctx)
 		defer func() {
 			if ours() > 0 {
@@ -208,7 +209,7 @@ func connectTo(t *testing.T, cfg Config) *Client {
 	return c
 }
 
-// ours counts goroutines of the package that are none of a test's or the fake's.
+// ours counts the package's goroutines, except for those of tests and the fake.
 func ours() int {
 	n := 0
 	for _, s := range strings.Split(stacks(), "\n\n") {

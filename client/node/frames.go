@@ -40,7 +40,7 @@ func appendValue(b, value []byte) []byte {
 	return append(base64.StdEncoding.AppendEncode(b, value), '"')
 }
 
-// appendRequest appends a call's line: its data were encoded when it was made.
+// appendRequest appends a call's line. The call's data are already encoded.
 func appendRequest(b []byte, k *call, millis int, done uint64) []byte {
 	b = strconv.AppendUint(append(b, `{"id":`...), k.id, 10)
 	b = append(append(append(b, `,"func":"`...), k.fn...), '"')
@@ -59,7 +59,7 @@ func appendRequest(b []byte, k *call, millis int, done uint64) []byte {
 	return append(b, '}', '\n')
 }
 
-// response is an answer's line. Unknown members are a newer server's.
+// response is an answer. Unknown members come from a newer server and are ignored.
 type response[T any] struct {
 	ID    uint64         `json:"id"`
 	Data  *T             `json:"data"`
@@ -67,7 +67,7 @@ type response[T any] struct {
 	More  bool           `json:"more"`
 }
 
-// idOf returns the id of an answer. Servers write it first, but it is found anywhere.
+// idOf returns the id of an answer. Servers write it first, but it is found at any place.
 func idOf(line []byte) (uint64, bool) {
 	if rest, ok := bytes.CutPrefix(line, []byte(`{"id":`)); ok {
 		var id uint64

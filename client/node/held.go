@@ -14,7 +14,7 @@ import (
 // until the context ends. If another caller holds it until then, the error has CodeNotHeld.
 func Wait(d time.Duration) Option { return Option{kind: optWait, time: d} }
 
-// giver is something to give back when the client is closed.
+// giver is something that is given back when the client is closed.
 type giver interface {
 	giveBack(ctx context.Context) error
 }
@@ -27,7 +27,7 @@ type Held struct {
 	name      string
 	token     uint64
 	leaseID   string
-	lease     *lease // nil: the caller's
+	lease     *lease // nil: the caller provided the lease
 
 	mu   sync.Mutex
 	lost chan struct{}
@@ -48,8 +48,8 @@ func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Held, 
 	return c.hold(ctx, locks, nodeapi.LockData{Name: name}, opts)
 }
 
-// Campaign acquires the leadership of a name, and waits for it. value is for others that ask who
-// leads: see Leader. Options: as Lock.
+// Campaign acquires the leadership of a name, and waits for it. Leader returns value to other
+// programs. Options: as Lock.
 func (c *Client) Campaign(ctx context.Context, name, value string, opts ...Option) (*Held, error) {
 	return c.hold(ctx, leaderships, nodeapi.LockData{Name: name, Value: value}, opts)
 }
@@ -60,7 +60,7 @@ func (c *Client) Acquire(ctx context.Context, name string, permitted int, opts .
 	return c.hold(ctx, permits, nodeapi.LockData{Name: name, Permits: permitted}, opts)
 }
 
-// longestWait is how long one request waits: the next one continues.
+// longestWait bounds the wait of one request; hold sends another one to continue.
 const longestWait = 50 * time.Second
 
 func (c *Client) hold(ctx context.Context, kind holdKind, d nodeapi.LockData, opts []Option) (*Held, error) {
@@ -94,7 +94,7 @@ func (c *Client) hold(ctx context.Context, kind holdKind, d nodeapi.LockData, op
 			case "", CodeNotHeld, CodePermissionDenied, CodeInvalidArgument, CodeNoRoom, CodeQuotaExceeded,
 				CodeUnavailable:
 				l.free()
-			default: // it may have been taken
+			default: // the lock may have been acquired
 				l.drop()
 			}
 		}
@@ -104,7 +104,7 @@ func (c *Client) hold(ctx context.Context, kind holdKind, d nodeapi.LockData, op
 		case err == nil:
 			continue
 		case l != nil && !over && (code == CodeOutcomeUnknown || code == CodeLeaseGone || code == CodeCanceled):
-			// With another lease: what was bound to this one expires with it.
+			// The next try uses another lease; a lock bound to this one expires with it.
 			select {
 			case <-time.After(min(firstPause<<min(tries, 10), maxPause)):
 				continue
@@ -121,14 +121,15 @@ func (c *Client) hold(ctx context.Context, kind holdKind, d nodeapi.LockData, op
 	}
 }
 
-// take sends the request once. Either its result is known, or the lease must not be used again.
+// take sends the request once. On return either its result is known, or the lease must not be used
+// again.
 func (c *Client) take(ctx context.Context, kind holdKind, d nodeapi.LockData, end time.Time) (*nodeapi.LockAnswer,
 	error) {
 	wait := longestWait
 	if !end.IsZero() {
 		wait = min(wait, max(time.Until(end), 0))
 	}
-	if limit, ok := ctx.Deadline(); ok { // so that the answer comes before
+	if limit, ok := ctx.Deadline(); ok { // the answer has to come before the deadline
 		left := time.Until(limit)
 		wait = min(wait, max(left-max(min(left/5, 3*grace), time.Millisecond), 0))
 	}
@@ -154,27 +155,27 @@ func (c *Client) holds(kind holdKind, d nodeapi.LockData, a *nodeapi.LockAnswer,
 	return h
 }
 
-// Name is the name it was acquired by.
+// Name is the name of the lock, leadership or semaphore.
 func (h *Held) Name() string { return h.name }
 
 // Token is the fencing token: greater with each holder of this name.
 func (h *Held) Token() uint64 { return h.token }
 
-// Lease is the lease that it is bound to.
+// Lease is the lease to which it is bound.
 func (h *Held) Lease() string { return h.leaseID }
 
-// Lost is closed when it may no longer be held, and when it was released. If it is bound to a lease
-// of the caller's, it is lost with that lease, and the client does not notice.
+// Lost is closed when it may no longer be held, and when it was released. If the caller provided
+// the lease, the client does not notice the end of the lease, and does not close Lost then.
 func (h *Held) Lost() <-chan struct{} { return h.lost }
 
-// Err is why it was lost. nil: it was not, or was given back.
+// Err returns why it was lost. nil: it was not lost, or was released.
 func (h *Held) Err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.err
 }
 
-// finish closes lost. It says whether it was open.
+// finish closes lost, and reports whether it was open.
 func (h *Held) finish(err error) bool {
 	h.mu.Lock()
 	if h.over {
@@ -191,7 +192,7 @@ func (h *Held) finish(err error) bool {
 }
 
 // Release releases it. If that fails, it expires within its time to live. The error has CodeNotHeld
-// if it was lost before.
+// if it was already lost.
 func (h *Held) Release(ctx context.Context) error {
 	if !h.finish(nil) {
 		return h.Err()
@@ -211,7 +212,7 @@ func (h *Held) Release(ctx context.Context) error {
 
 func (h *Held) giveBack(ctx context.Context) error { return h.Release(ctx) }
 
-// Leader says who leads.
+// Leader describes a leadership.
 type Leader struct {
 	Found bool
 	Value string

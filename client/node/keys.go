@@ -12,14 +12,14 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Version is a key's, EPOCH.SEQUENCE; "0.0" that of a key that was never written. It comes from
-// answers.
+// Version is the version of a key, EPOCH.SEQUENCE; "0.0" if the key was never written. Versions
+// come from answers.
 type Version string
 
 // Never is the version of a key that was never written.
 const Never Version = "0.0"
 
-// Newer says whether a version of a key is later than another of the same key.
+// Newer reports whether v is newer than another version of the same key.
 func (v Version) Newer(than Version) bool {
 	e1, s1 := v.parts()
 	e2, s2 := than.parts()
@@ -39,15 +39,15 @@ func (v Version) parts() (epoch, sequence uint64) {
 // Item is a key's state.
 type Item struct {
 	Key     string
-	Found   bool // false: it has no value, and Version is Never, or that of its deletion
+	Found   bool // false: the key has no value; Version is Never, or the version of the deletion
 	Value   []byte
 	Version Version
 	Lease   string // lease with which it expires
-	// Err is why this key was not read, in the answers of GetMany and List.
+	// Err is why this key was not read, in the results of GetMany and List.
 	Err error
 }
 
-// Option changes how one call is made. A call looks at those that its comment names, and In.
+// Option changes one call. A call uses the options named in its comment, and In.
 type Option struct {
 	kind   optionKind
 	text   string
@@ -70,17 +70,17 @@ const (
 	optPageSize
 )
 
-// Eventual lets a read be answered with the last committed value that the nearest member knows.
+// Eventual allows a read to return the last committed value known to the nearest chain member.
 func Eventual() Option { return Option{kind: optEventual} }
 
-// In names the namespace that is meant, for this call.
+// In selects the namespace of this call.
 func In(namespace string) Option { return Option{kind: optNamespace, text: namespace} }
 
-// WithLease binds what is written, held or registered to a lease, with which it expires. The caller
-// keeps that lease alive.
+// WithLease binds the written key, the lock or the registration to a lease, and it expires with the
+// lease. The caller keeps the lease alive.
 func WithLease(lease string) Option { return Option{kind: optLease, text: lease} }
 
-// IfVersion lets a deletion happen if this is the key's version.
+// IfVersion makes a deletion conditional on the key's version.
 func IfVersion(v Version) Option { return Option{kind: optVersion, text: string(v)} }
 
 type options struct {
@@ -90,7 +90,7 @@ type options struct {
 	namespace, lease, version string
 	instance                  string
 	ttl                       time.Duration
-	wait                      time.Duration // -1: as long as the context
+	wait                      time.Duration // -1: until the context ends
 }
 
 func gather(list []Option) options {
@@ -122,7 +122,7 @@ func gather(list []Option) options {
 	return o
 }
 
-// begin appends the first members of a request about a key.
+// begin appends the first members of a request for a key.
 func (o *options) begin(b []byte, key string) []byte {
 	b = append(b, '{')
 	if o.namespace != "" {
@@ -138,7 +138,7 @@ func checkKey(fn, key string) error {
 	return nil
 }
 
-// answerOf is the data of an answer.
+// answerOf parses the data of an answer.
 func answerOf[T any](fn string, line []byte) (*T, error) {
 	var r response[T]
 	if err := json.Unmarshal(line, &r); err != nil {
@@ -162,7 +162,7 @@ func ask[T any](ctx context.Context, c *Client, k *call) (*T, error) {
 	return answerOf[T](k.fn, k.answer)
 }
 
-// askFor makes a call whose data are not worth an encoder of their own.
+// askFor makes a call whose data are encoded with package json.
 func askFor[T any](ctx context.Context, c *Client, fn string, data any, set func(*call)) (*T, error) {
 	k := newCall(fn)
 	b, err := json.Marshal(data)
@@ -209,8 +209,8 @@ func (c *Client) Get(ctx context.Context, key string, opts ...Option) (Item, err
 	return itemOf(answer), nil
 }
 
-// GetMany reads keys, each for itself: no order is promised between them. The items are in the
-// order of keys; one that could not be read has an Err. Options: Eventual.
+// GetMany reads several keys, without any order between the reads. The items are in the order of
+// keys; an item has an Err if its key could not be read. Options: Eventual.
 func (c *Client) GetMany(ctx context.Context, keys []string, opts ...Option) ([]Item, error) {
 	for _, key := range keys {
 		if err := checkKey(nodeapi.FuncGetMany, key); err != nil {
@@ -263,7 +263,7 @@ func (o *options) lessee(b []byte) []byte {
 }
 
 // CAS writes a value if the key's version is the given one (Never: it was never written). The item
-// is the key as it is then: written, or as found. Options: WithLease.
+// is the key's state after the call, whether it was written or not. Options: WithLease.
 func (c *Client) CAS(ctx context.Context, key string, version Version, value []byte, opts ...Option) (
 	item Item, swapped bool, err error) {
 	if err := checkKey(nodeapi.FuncCAS, key); err != nil {
@@ -302,8 +302,8 @@ func (c *Client) Delete(ctx context.Context, key string, opts ...Option) (item I
 	return itemOf(&answer.Item), answer.Deleted, nil
 }
 
-// Increment adds to a key's value, a decimal number of 64 bits with its sign, as text, and returns
-// the sum. A key without a value counts as 0.
+// Increment adds to a key's value and returns the sum. The value is a signed 64-bit decimal number,
+// as text. A key without a value counts as 0.
 func (c *Client) Increment(ctx context.Context, key string, by int64, opts ...Option) (int64, Version, error) {
 	if err := checkKey(nodeapi.FuncIncrement, key); err != nil {
 		return 0, "", err

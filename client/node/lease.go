@@ -8,15 +8,15 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// defaultTTL is the time to live of what is held and registered.
+// defaultTTL is the default time to live of locks and registrations.
 const defaultTTL = 10 * time.Second
 
-// TTL is the time to live of what is held or registered: 0.5 s to an hour. Without it: 10 s. After
-// the program has died, others can get it within that time.
+// TTL is the time to live of a lock or registration: 0.5 s to an hour, by default 10 s. After the
+// program has died, another program can acquire the lock within that time.
 func TTL(d time.Duration) Option { return Option{kind: optTTL, time: d} }
 
-// Lease is a lease: what is bound to it expires when the lease is revoked, or not kept alive for
-// TTL.
+// Lease is a lease. Keys, locks and registrations that are bound to it expire when it is revoked,
+// or was not kept alive for TTL.
 type Lease struct {
 	ID  string
 	TTL time.Duration
@@ -26,7 +26,7 @@ func leaseOf(a *nodeapi.LeaseAnswer) Lease {
 	return Lease{ID: a.Lease, TTL: time.Duration(a.TTLMillis) * time.Millisecond}
 }
 
-// Grant makes a lease of a time to live of 0.5 s to an hour. Keeping it alive is the caller's.
+// Grant makes a lease with a time to live of 0.5 s to an hour. The caller keeps it alive.
 func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...Option) (Lease, error) {
 	a, err := askFor[nodeapi.LeaseAnswer](ctx, c, nodeapi.FuncGrant,
 		nodeapi.GrantData{Namespace: gather(opts).namespace, TTLMillis: int(ttl / time.Millisecond)},
@@ -37,8 +37,8 @@ func (c *Client) Grant(ctx context.Context, ttl time.Duration, opts ...Option) (
 	return leaseOf(a), nil
 }
 
-// KeepAlive renews a lease for its time to live from now on. The error is CodeLeaseGone if it is
-// too late.
+// KeepAlive renews a lease for its full time to live. If the lease has expired, the error has
+// CodeLeaseGone.
 func (c *Client) KeepAlive(ctx context.Context, id string, opts ...Option) (Lease, error) {
 	a, err := askFor[nodeapi.LeaseAnswer](ctx, c, nodeapi.FuncKeepAlive,
 		nodeapi.LeaseData{Namespace: gather(opts).namespace, Lease: id}, nil)
@@ -48,7 +48,7 @@ func (c *Client) KeepAlive(ctx context.Context, id string, opts ...Option) (Leas
 	return leaseOf(a), nil
 }
 
-// Revoke ends a lease, and deletes what is bound to it.
+// Revoke ends a lease, and deletes everything that is bound to it.
 func (c *Client) Revoke(ctx context.Context, id string, opts ...Option) error {
 	_, err := askFor[struct{}](ctx, c, nodeapi.FuncRevoke, nodeapi.LeaseData{Namespace: gather(opts).namespace,
 		Lease: id},
@@ -56,7 +56,7 @@ func (c *Client) Revoke(ctx context.Context, id string, opts ...Option) error {
 	return err
 }
 
-// lease is one that the client has made for one thing that is held, and keeps alive.
+// lease is a lease that the client made for a single lock or registration, and keeps alive.
 type lease struct {
 	c    *Client
 	kind leaseKind
@@ -64,7 +64,7 @@ type lease struct {
 	stop context.CancelFunc
 	mu   sync.Mutex
 	gone error           // not nil: it has expired, or may have
-	lose func(err error) // told then
+	lose func(err error) // called then, with the reason
 }
 
 type leaseKind struct {
@@ -72,7 +72,7 @@ type leaseKind struct {
 	ttl       time.Duration
 }
 
-// leases are the client's. Its lock guards them.
+// leases is the set of the client's leases. The client's lock guards it.
 type leases struct {
 	all  map[*lease]struct{}
 	idle map[leaseKind][]*lease // kept alive for a while, for later use
@@ -81,7 +81,7 @@ type leases struct {
 // maxIdle bounds the idle leases of a kind.
 const maxIdle = 4
 
-// lease returns a lease that nothing else is bound to.
+// lease returns a lease to which nothing is bound.
 func (c *Client) lease(ctx context.Context, o *options) (*lease, error) {
 	kind := leaseKind{o.namespace, o.ttl}
 	if kind.ttl == 0 {
@@ -109,7 +109,7 @@ func (c *Client) lease(ctx context.Context, o *options) (*lease, error) {
 	if c.closing {
 		c.mu.Unlock()
 		stop()
-		return nil, errClosed // it lapses
+		return nil, errClosed // the new lease expires by itself
 	}
 	c.leases.all[l] = struct{}{}
 	c.done.Go(func() { l.keep(keep, began, granted.TTL) })
@@ -117,8 +117,8 @@ func (c *Client) lease(ctx context.Context, o *options) (*lease, error) {
 	return l, nil
 }
 
-// keep keeps the lease alive. It holds surely for ttl after the sending of the last request that
-// was answered.
+// keep keeps the lease alive. The lease certainly exists for ttl after the last answered request
+// was sent.
 func (l *lease) keep(ctx context.Context, began time.Time, ttl time.Duration) {
 	defer l.stop()
 	until := began.Add(ttl)
@@ -179,7 +179,7 @@ func (l *lease) whenLost(lose func(error)) {
 	}
 }
 
-// free gives a lease back that nothing is bound to.
+// free returns a lease to which nothing is bound.
 func (l *lease) free() {
 	c := l.c
 	l.whenLost(nil)
@@ -193,7 +193,7 @@ func (l *lease) free() {
 	l.drop()
 }
 
-// drop ends a lease to which something may be bound that nobody knows about.
+// drop ends a lease to which something may be bound without the client's knowledge.
 func (l *lease) drop() {
 	l.whenLost(nil)
 	l.stop()
@@ -204,7 +204,7 @@ func (l *lease) drop() {
 	c.mu.Unlock()
 	if known && l.isGone() == nil {
 		c.background(func() {
-			ctx, cancel := context.WithTimeout(c.ctx, l.kind.ttl) // then it lapses
+			ctx, cancel := context.WithTimeout(c.ctx, l.kind.ttl) // afterwards it has expired
 			defer cancel()
 			_ = l.revoke(ctx)
 		})
@@ -225,7 +225,7 @@ func (c *Client) revokeAll(ctx context.Context) {
 	for l := range c.leases.all {
 		wg.Go(func() {
 			l.stop()
-			_ = l.revoke(ctx) // or it lapses
+			_ = l.revoke(ctx) // otherwise it expires
 		})
 	}
 	c.leases.all, c.leases.idle = map[*lease]struct{}{}, map[leaseKind][]*lease{}

@@ -9,11 +9,11 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// KeysOnly makes a list leave the values out. Items have their versions and leases.
+// KeysOnly makes a list leave out the values. Items have their versions and leases.
 func KeysOnly() Option { return Option{kind: optKeysOnly} }
 
-// PageSize is how many names the server looks at for one page, 1 to 256. Without it, ListPage takes
-// the server's default of 100, and List the most that the server allows.
+// PageSize is the number of names that the server examines for one page, 1 to 256. Without it,
+// ListPage uses the server's default of 100, and List uses the server's maximum.
 func PageSize(n int) Option { return Option{kind: optPageSize, number: n} }
 
 // Page is a part of the keys whose names begin with a prefix, in the order of their names. A key
@@ -22,12 +22,12 @@ type Page struct {
 	// Items are keys that have a value. There may be fewer than the page's size, or none, although
 	// more pages follow.
 	Items []Item
-	// Cursor asks for the next page. "": this is the last one.
+	// Cursor is the cursor of the next page. "": this is the last page.
 	Cursor string
 }
 
 // ListPage reads one page of the keys whose names begin with prefix ("": all of the namespace).
-// cursor is that of the page before; "" asks for the first page. Options: KeysOnly, PageSize.
+// cursor is the Cursor of the preceding page; "" for the first page. Options: KeysOnly, PageSize.
 //
 // A key that has a value during the whole listing is in exactly one page. See List.
 func (c *Client) ListPage(ctx context.Context, prefix, cursor string, opts ...Option) (Page, error) {
@@ -83,7 +83,7 @@ func (c *Client) List(ctx context.Context, prefix string, opts ...Option) iter.S
 	}
 }
 
-// tooOld says about an error that the server does not know the function, if that is why.
+// tooOld adds to an error that the server does not know the function, if that is the reason.
 func (c *Client) tooOld(fn string, err error) error {
 	info := c.Info()
 	if !errors.Is(err, &Error{Code: CodeInvalidArgument}) || info.MaxList > 0 {

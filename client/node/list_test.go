@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// TestListOfAnOldServer: a server that has no list is named, and what to do.
+// TestListOfAnOldServer: if a server does not support list, the error says so, and what to do.
 func TestListOfAnOldServer(t *testing.T) {
 	f := newFake(t).start()
 	f.hook = func(p *peer, r nodeapi.Request) bool {
@@ -23,8 +23,8 @@ func TestListOfAnOldServer(t *testing.T) {
 	}
 }
 
-// TestListEnds: a server whose cursor never changes does not make List continue for ever, and a
-// list that is not read to its end asks for no further page.
+// TestListEnds: List ends even if a server's cursor never changes. A caller that stops early causes
+// no request for a further page.
 func TestListEnds(t *testing.T) {
 	f := newFake(t).start()
 	still := true

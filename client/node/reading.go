@@ -7,25 +7,26 @@ import (
 	"time"
 )
 
-// A goroutine that waits for an answer reads the connection itself, if nobody else does. So no
-// other goroutine has to be woken to hand the answer over, which takes longer than the rest of a
-// call. If others wait as well, or streams are open, a goroutine reads for all. So there is one
-// only when it is needed:
+// A goroutine that waits for an answer reads the connection itself, if no other goroutine does. So
+// no other goroutine has to be woken to hand over the answer, which would take longer than the rest
+// of a call. If several callers wait, or streams are open, a background goroutine reads for all of
+// them:
 //
 //	nobody ──a call──▶ its caller ──answered, others wait──▶ a goroutine ──nobody waits──▶ nobody
 //	   └──────────────────── nothing for idleRead ──────────────▲
 
-// idleRead is how long a connection is not read when nobody waits for an answer. Unrequested
-// messages, for example that the server is shutting down, are delayed by up to that much.
+// idleRead is the time for which a connection may be unread while no caller waits for an answer.
+// Unrequested messages, for example that the server is shutting down, are delayed by up to that
+// much.
 const idleRead = 20 * time.Millisecond
 
-// reading says who reads a connection. The client's lock guards it, except for until, which is the
-// reader's.
+// reading records which goroutine reads a connection. The client's lock guards it, except for
+// until, which only the reader uses.
 type reading struct {
-	taken bool        // somebody reads; for ever, once the connection has ended
+	taken bool        // a goroutine reads; permanently true after the connection has ended
 	since time.Time   // when the last reader stopped
-	back  *time.Timer // checks whether nobody has read for long
-	armed bool        // it will
+	back  *time.Timer // checks whether the connection was unread for long
+	armed bool        // back is running
 
 	until time.Time // the socket's read deadline, unless wake was called
 }
@@ -39,21 +40,21 @@ func (n *connection) readUntil(t time.Time) {
 // wake makes the reader check whether it should continue.
 func (n *connection) wake() { _ = n.SetReadDeadline(time.Unix(1, 0)) }
 
-// readBehind starts a goroutine that reads, if nobody does. c.mu is held.
+// readBehind starts a goroutine that reads, if no goroutine does. c.mu is held.
 func (c *Client) readBehind(n *connection) {
 	if n.taken {
 		return
 	}
 	n.taken = true
 	if c.ctx.Err() != nil {
-		go c.readOn(n) // to its end, which is near
+		go c.readOn(n) // it ends soon, because the client is ending
 		return
 	}
 	c.done.Go(func() { c.readOn(n) })
 }
 
-// stopReading ends the caller's reading: from now on nobody reads, or a goroutine does. c.mu is
-// held.
+// stopReading ends the caller's reading. Afterwards either no goroutine reads or a background
+// goroutine does. c.mu is held.
 func (c *Client) stopReading(n *connection) {
 	n.taken = false
 	switch {
@@ -76,7 +77,7 @@ func (c *Client) stopReading(n *connection) {
 	}
 }
 
-// idle makes a goroutine read a connection that nobody has read for a while.
+// idle makes a goroutine read a connection that was unread for a while.
 func (c *Client) idle(n *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,12 +94,12 @@ func (c *Client) idle(n *connection) {
 	c.readBehind(n)
 }
 
-// readOn passes answers to their callers until nobody waits for one, or the connection ends.
+// readOn passes answers to their callers until no caller waits for one, or the connection ends.
 func (c *Client) readOn(n *connection) {
 	for {
 		err := n.fill(func(line []byte) error { return c.line(n, line) })
 		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded): // set by the reader before
+		case errors.Is(err, os.ErrDeadlineExceeded): // set by the previous reader
 			n.readUntil(time.Time{})
 		case err != nil:
 			c.ended(n, err)
@@ -114,9 +115,9 @@ func (c *Client) readOn(n *connection) {
 	}
 }
 
-// readFor reads for the caller of k, which has become the reader, until k is answered, its time is
-// over (limit, if it is not 0, or ctx's), or it is sent on another connection. It says whether k is
-// answered.
+// readFor reads for the caller of k, which has become the reader. It ends when k is answered, when
+// its time is over (limit, if that is not 0, or ctx), or when k is sent on another connection. It
+// reports whether k is answered.
 func (c *Client) readFor(ctx context.Context, n *connection, k *call, limit time.Time) (answered bool) {
 	if ctx.Done() != nil {
 		defer context.AfterFunc(ctx, n.wake)()
@@ -127,7 +128,7 @@ func (c *Client) readFor(ctx context.Context, n *connection, k *call, limit time
 	for {
 		err := n.fill(func(line []byte) error { return c.line(n, line) })
 		late := errors.Is(err, os.ErrDeadlineExceeded)
-		if late { // maybe another's deadline
+		if late { // it may be the deadline of another caller
 			n.readUntil(limit)
 		} else if err != nil {
 			c.ended(n, err)
@@ -151,7 +152,7 @@ func (c *Client) readFor(ctx context.Context, n *connection, k *call, limit time
 	}
 }
 
-// ended notes that a connection has, and why. The reader calls it.
+// ended notes that a connection has ended, and why. The reader calls it.
 func (c *Client) ended(n *connection, err error) {
 	c.mu.Lock()
 	if n.said != nil {

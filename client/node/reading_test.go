@@ -10,14 +10,14 @@ import (
 	"github.com/netcraq/netcraq/client/internal/await"
 )
 
-// reads says whether somebody reads the client's connection.
+// reads reports whether a goroutine reads the client's connection.
 func reads(c *Client) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.conn != nil && c.conn.taken
 }
 
-// One who calls alone reads for himself, and when there is nobody for a while a goroutine does.
+// A single caller reads for itself. When no one has read for a while, a background goroutine reads.
 func TestWhoReads(t *testing.T) {
 	f := newFake(t)
 	f.hook = func(p *peer, r nodeapi.Request) bool {
@@ -41,7 +41,8 @@ func TestWhoReads(t *testing.T) {
 	await.Until(t, patience, "a goroutine that reads while nobody calls", func() bool { return reads(c) })
 }
 
-// Who stops waiting while he reads leaves the answers of others, and of watches, to be read.
+// If a caller stops waiting while it reads, another goroutine reads the answers of other calls and
+// of watches.
 func TestReaderGivesUp(t *testing.T) {
 	for _, how := range []string{"canceled", "its deadline", "the client's time"} {
 		t.Run(how, func(t *testing.T) {
@@ -69,7 +70,7 @@ func TestReaderGivesUp(t *testing.T) {
 				ctx = context.Background()
 			}
 			c := f.start().connect(cfg)
-			// A goroutine reads the first answers, and stops.
+			// A background goroutine reads the first answers, and then stops.
 			await.Until(t, patience, "nobody to read", func() bool {
 				_, _ = c.Leader(soon(t), "x")
 				return !reads(c)
@@ -98,7 +99,7 @@ func TestReaderGivesUp(t *testing.T) {
 	}
 }
 
-// A connection that ends while its caller reads it is made again, and the call with it.
+// If a connection ends while a caller reads it, the client connects again and repeats the call.
 func TestReaderMeetsTheEnd(t *testing.T) {
 	f := newFake(t)
 	f.hook = func(p *peer, r nodeapi.Request) bool {
@@ -111,7 +112,7 @@ func TestReaderMeetsTheEnd(t *testing.T) {
 	}
 	c := f.start().connect(Config{})
 	for range 5 {
-		for range 3 { // so that nobody reads
+		for range 3 { // until no goroutine reads
 			if _, err := c.Leader(soon(t), "x"); err != nil {
 				t.Fatal(err)
 			}
@@ -125,8 +126,8 @@ func TestReaderMeetsTheEnd(t *testing.T) {
 	}
 }
 
-// What the server says while nobody waits for anything is heard: that it drains, and that it has
-// gone.
+// While no call is under way the client still notices that the server announces its shutdown, and
+// that the connection has ended.
 func TestHeardWhileNobodyCalls(t *testing.T) {
 	f := newFake(t)
 	c := f.start().connect(Config{})

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// room bounds calls under way, in number and bytes. The client's lock guards it.
+// room bounds the number and the bytes of calls under way. The client's lock guards it.
 type room struct {
 	limit, n, bytes int
 	queue           []*guest
 }
 
-// guest waits for room.
+// guest is a call that waits for room.
 type guest struct {
 	size int
-	in   chan struct{} // closed when there is
+	in   chan struct{} // closed when the guest has room
 }
 
 func (r *room) fits(size int) bool {
@@ -45,7 +45,7 @@ func (c *Client) roomOf(k *call) *room {
 	return &c.ordinary
 }
 
-// enter waits for room. c.mu is held, and stays so if there is no error.
+// enter waits for room. c.mu is held. On an error enter releases it.
 func (c *Client) enter(ctx context.Context, k *call, limit time.Time) error {
 	if k.urgent || k.stream != nil {
 		return nil
@@ -80,7 +80,7 @@ func (c *Client) enter(ctx context.Context, k *call, limit time.Time) error {
 			break
 		}
 	}
-	if g != nil { // it was let in just now
+	if g != nil { // it has just been let in
 		r.leave(size)
 	}
 	r.admit()
@@ -91,14 +91,14 @@ func (c *Client) enter(ctx context.Context, k *call, limit time.Time) error {
 	return gaveUp(cause, k.fn, false, true, ": there was no room, too many calls are under way")
 }
 
-// numbers gives requests their numbers, and knows below which all are answered.
+// numbers assigns numbers to requests, and knows the number below which all requests are answered.
 type numbers struct {
-	first uint64 // not answered, or not returned yet
-	done  []bool // of first and those after it
+	first uint64 // the smallest number without an answer, or the next one
+	done  []bool // for first and the numbers after it: whether it is answered
 }
 
-// take returns the next number. It is not reported as done before its answer has come, however long
-// that takes, because the server forgets it then. That bounds what the server keeps.
+// take returns the next number. A number is not reported as done before its answer has come,
+// because the server then forgets the request. These reports bound what the server stores.
 func (n *numbers) take() uint64 {
 	n.done = append(n.done, false)
 	return n.first + uint64(len(n.done)) - 1

@@ -8,13 +8,13 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Instance is one of a service that lives.
+// Instance is a live instance of a service.
 type Instance = nodeapi.Instance
 
-// Named is the name of an instance of a service. Without it the server draws one.
+// Named sets the name of an instance of a service. Without it the server chooses a random name.
 func Named(instance string) Option { return Option{kind: optInstance, text: instance} }
 
-// Nearest asks for the instances on this node first.
+// Nearest puts the instances on this node first.
 func Nearest() Option { return Option{kind: optNearest} }
 
 // Registration is an instance of a service, which the client keeps registered until Deregister.
@@ -25,14 +25,14 @@ type Registration struct {
 	ctx  context.Context
 	stop context.CancelFunc
 
-	turn  chan struct{} // whoever has put something in registers or deregisters it
+	turn  chan struct{} // held by the goroutine that registers or deregisters
 	mu    sync.Mutex
-	lease *lease // nil: the caller's
+	lease *lease // nil: the caller provided the lease
 	over  bool
 }
 
-// RegisterService registers an instance of a service, at an address: host:port. Where its lease is
-// lost the client registers it again, by the same name. Options: Named, TTL, WithLease.
+// RegisterService registers an instance of a service at an address, host:port. If its lease is
+// lost, the client registers it again under the same name. Options: Named, TTL, WithLease.
 func (c *Client) RegisterService(ctx context.Context, service, address string, opts ...Option) (*Registration, error) {
 	if err := checkKey(nodeapi.FuncRegisterService, service); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (r *Registration) register(ctx context.Context) error {
 	return nil
 }
 
-// again registers it again, until that succeeds.
+// again registers the instance again, until that succeeds.
 func (r *Registration) again() {
 	for pause := firstPause; r.ctx.Err() == nil; pause = min(2*pause, maxPause) {
 		r.turn <- struct{}{}
@@ -101,14 +101,14 @@ func (r *Registration) again() {
 	}
 }
 
-// Instance is the instance's name.
+// Instance returns the instance's name.
 func (r *Registration) Instance() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.data.Instance
 }
 
-// Lease is the lease that it is bound to: another one after it was registered again.
+// Lease returns the lease to which it is bound. Another registration changes it.
 func (r *Registration) Lease() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,7 +118,7 @@ func (r *Registration) Lease() string {
 	return r.o.lease
 }
 
-// Deregister takes the instance away. Where that fails, it goes within its time to live.
+// Deregister removes the instance. If that fails, the instance expires within its time to live.
 func (r *Registration) Deregister(ctx context.Context) error {
 	r.mu.Lock()
 	if r.over {
@@ -128,7 +128,7 @@ func (r *Registration) Deregister(ctx context.Context) error {
 	r.over = true
 	r.mu.Unlock()
 	r.stop()
-	r.turn <- struct{}{} // it is being registered again for as long as a call takes
+	r.turn <- struct{}{} // a registration under way takes as long as a call
 	defer func() { <-r.turn }()
 	r.mu.Lock()
 	l, instance := r.lease, r.data.Instance
@@ -151,7 +151,7 @@ func (r *Registration) Deregister(ctx context.Context) error {
 
 func (r *Registration) giveBack(ctx context.Context) error { return r.Deregister(ctx) }
 
-// GetService gives the instances of a service that live, a different one first with each call.
+// GetService returns the live instances of a service, with a different one first in each call.
 // Options: Nearest.
 func (c *Client) GetService(ctx context.Context, service string, opts ...Option) ([]Instance, error) {
 	if err := checkKey(nodeapi.FuncGetService, service); err != nil {

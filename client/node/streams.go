@@ -7,26 +7,26 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Streams: functions that work by requests. Programs that read a stream use client/streams.
+// Stream functions that use requests. Programs that only read a stream use client/streams.
 
 func changing(k *call) { k.changes = true }
 
-// OpenStream creates a stream, if none of this name exists, and returns its description. With no
-// configuration it creates none.
+// OpenStream returns a stream's description. If the stream does not exist, it is created with
+// config; if config is nil, the call fails.
 func (c *Client) OpenStream(ctx context.Context, name string, config *nodeapi.StreamConfig,
 	list ...Option) (*nodeapi.StreamAnswer, error) {
 	return askFor[nodeapi.StreamAnswer](ctx, c, nodeapi.FuncOpenStream,
 		nodeapi.OpenStreamData{Namespace: gather(list).namespace, Stream: name, Config: config}, nil)
 }
 
-// DeleteStream ends a stream, with its records.
+// DeleteStream deletes a stream and its records.
 func (c *Client) DeleteStream(ctx context.Context, name string, list ...Option) error {
 	_, err := askFor[struct{}](ctx, c, nodeapi.FuncDeleteStream,
 		nodeapi.StreamData{Namespace: gather(list).namespace, Stream: name}, changing)
 	return err
 }
 
-// Streams has the names of a namespace's streams.
+// Streams returns the names of a namespace's streams.
 func (c *Client) Streams(ctx context.Context, list ...Option) ([]string, error) {
 	a, err := askFor[nodeapi.ListStreamsAnswer](ctx, c, nodeapi.FuncListStreams,
 		nodeapi.ListStreamsData{Namespace: gather(list).namespace}, nil)
@@ -36,13 +36,13 @@ func (c *Client) Streams(ctx context.Context, list ...Option) ([]string, error) 
 	return a.Streams, nil
 }
 
-// Append appends records to a partition of a stream. Where consumers are slow it may append the
-// first of them only, as the answer says.
+// Append appends records to a partition of a stream. If consumers are slow, it may append only the
+// first records; the answer says how many.
 func (c *Client) Append(ctx context.Context, d nodeapi.AppendData) (*nodeapi.AppendAnswer, error) {
 	return askFor[nodeapi.AppendAnswer](ctx, c, nodeapi.FuncAppend, d, changing)
 }
 
-// Read asks for records of a partition.
+// Read reads records of a partition.
 func (c *Client) Read(ctx context.Context, d nodeapi.ReadData) (*nodeapi.ReadAnswer, error) {
 	if d.WaitMillis > 0 {
 		var cancel context.CancelFunc

@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Transaction is the input of Transact: up to 64 comparisons and writes together, and at least one.
-// No key is compared twice, and none is written twice.
+// Transaction is the input of Transact: 1 to 64 comparisons and writes altogether. A key may be
+// compared at most once, and written at most once.
 type Transaction struct {
 	Compare []Comparison
 	Write   []Write
@@ -17,8 +17,8 @@ type Transaction struct {
 // Comparison is a condition on a key: see HasVersion, HasValue and IsAbsent.
 type Comparison struct{ data nodeapi.Comparison }
 
-// HasVersion holds if a key has this version (Never: it was never written). It costs less than the
-// other comparisons, for which the server reads the key.
+// HasVersion holds if a key has this version (Never: it was never written). It is cheaper than the
+// other comparisons, for which the server must read the key.
 func HasVersion(key string, v Version) Comparison {
 	return Comparison{nodeapi.Comparison{Key: key, Version: string(v)}}
 }
@@ -57,14 +57,14 @@ func coded(value []byte) (text *string, base64 []byte) {
 
 // Transacted is the result of a transaction.
 type Transacted struct {
-	// Done says that all comparisons held, and that everything was written.
+	// Done reports whether all comparisons held. Then everything was written.
 	Done bool
-	// Versions are those of the written keys, in the order of Write, if it is Done. All are the
-	// same, except for a key that was deleted although it was never written: that has Never.
+	// Versions are the versions of the written keys, in the order of Write, if Done. All of them
+	// are equal, except that a key that was deleted but never written has Never.
 	Versions []Version
-	// Failed are the keys whose comparisons did not hold, in the order of Compare, if it is not
-	// Done. An item has a state of its key in which the comparison did not hold. It has Found and a
-	// nil Value if the values of the items before it and its own have more than 32 KiB together.
+	// Failed are the keys whose comparisons did not hold, in the order of Compare, unless Done.
+	// Each item is a state of its key in which the comparison did not hold. Its Value is left out
+	// (Found, but nil) if the values up to it exceed 32 KiB in total.
 	Failed []Item
 }
 

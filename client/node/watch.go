@@ -13,13 +13,13 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// stream is a call with many answers.
+// stream is a call with several answers.
 type stream interface {
-	// data is the request as it is to be sent now. The client's lock is held.
+	// data appends the data of the request in its present form. The client's lock is held.
 	data(b []byte) []byte
-	// tell takes an answer. An error ends the connection.
+	// tell processes an answer. An error ends the connection.
 	tell(line []byte) error
-	// end ends it.
+	// end ends the stream.
 	end(err error)
 }
 
@@ -29,8 +29,8 @@ type Event struct {
 	Overtaken uint64
 }
 
-// WatchConfig says what to follow: Keys or, if Prefix is not nil, all keys whose names begin with
-// it.
+// WatchConfig selects the keys to follow: Keys or, if Prefix is not nil, all keys whose names begin
+// with it.
 type WatchConfig struct {
 	Keys   []string
 	Prefix *string
@@ -39,19 +39,19 @@ type WatchConfig struct {
 	After map[string]Version
 }
 
-// follower is the common part of watches of keys and of services.
+// follower is the common part of key watches and service watches.
 type follower struct {
 	c     *Client
 	fn    string
 	mu    sync.Mutex
-	wake  chan struct{} // something is there to be taken
-	begun chan struct{} // closed when the server has answered, or the end is known
+	wake  chan struct{} // signals that there is something to take
+	begun chan struct{} // closed after the server's first answer, or at the end
 	first bool          // begun is closed
-	err   error         // why it ended
-	tries int           // since the last answer
-	bare  bool          // it is taken up without the versions that are known
-	call  *call         // the client's lock guards it; nil: it waits until it is taken up again
-	over  bool          // the client's lock guards it
+	err   error         // why the watch ended
+	tries int           // tries since the last answer
+	bare  bool          // it is resumed without the known versions
+	call  *call         // guarded by the client's lock; nil: it waits to be resumed
+	over  bool          // guarded by the client's lock
 	self  stream
 }
 
@@ -60,7 +60,7 @@ func (f *follower) init(c *Client, fn string, self stream) {
 	f.wake, f.begun = make(chan struct{}, 1), make(chan struct{})
 }
 
-// start sends it, and waits for the first answer.
+// start sends the watch, and waits for the first answer.
 func (f *follower) start(ctx context.Context) error {
 	c := f.c
 	if !c.send(f) {
@@ -90,7 +90,7 @@ func (f *follower) start(ctx context.Context) error {
 	return err
 }
 
-// send sends a watch, under a new id.
+// send sends a watch under a new id.
 func (c *Client) send(f *follower) bool {
 	c.mu.Lock()
 	if c.closing || f.over {
@@ -111,7 +111,7 @@ func (c *Client) send(f *follower) bool {
 	return true
 }
 
-// failed processes a server's error: there are no more answers under that id.
+// failed processes a server's error, which ends the answers under that id.
 func (f *follower) failed(e *Error) {
 	f.c.mu.Lock()
 	if f.call != nil {
@@ -124,7 +124,7 @@ func (f *follower) failed(e *Error) {
 	switch e.Code {
 	case CodeUnavailable, CodeInternal, CodeTimeout, CodeDraining, CodeNoRoom, CodeOutcomeUnknown:
 		again = true
-	case CodeQuotaExceeded: // the versions that went with it may have made it larger than what was granted before
+	case CodeQuotaExceeded: // the known versions in the request may exceed the quota
 		again = f.first && !f.bare
 		f.bare = true
 	}
@@ -146,7 +146,7 @@ func (f *follower) failed(e *Error) {
 	})
 }
 
-// told takes an answer; take takes its data, with f.mu held. An error ends the connection.
+// told parses an answer, and passes its data to take, with f.mu held. An error ends the connection.
 func told[A any](f *follower, line []byte, take func(*A)) error {
 	var r response[A]
 	if err := json.Unmarshal(line, &r); err != nil {
@@ -194,7 +194,7 @@ func (f *follower) end(err error) {
 	c.mu.Unlock()
 }
 
-// begin says that it has. f.mu is held.
+// begin notes that the server has answered. f.mu is held.
 func (f *follower) begin() {
 	f.tries = 0
 	if !f.first {
@@ -210,7 +210,7 @@ func (f *follower) signal() {
 	}
 }
 
-// wait waits until take takes something; take is called with the lock held.
+// wait waits until take returns true. It calls take with the lock held.
 func (f *follower) wait(ctx context.Context, take func() bool) error {
 	for {
 		f.mu.Lock()
@@ -220,7 +220,7 @@ func (f *follower) wait(ctx context.Context, take func() bool) error {
 		case took:
 			return nil
 		case err != nil:
-			f.signal() // for others who wait
+			f.signal() // for other waiting goroutines
 			return err
 		}
 		select {
@@ -238,20 +238,20 @@ func codeOf(cause error) Code {
 	return CodeTimeout
 }
 
-// Watch follows keys. The library resumes it after a reconnection. If a key's events are not taken,
-// only the newest is kept; the skipped ones are counted.
+// Watch follows keys. The library resumes it after a reconnection. If the program does not take a
+// key's events in time, only the newest one is kept, and the skipped ones are counted.
 type Watch struct {
 	follower
 	namespace string
 	cfg       WatchConfig
 	named     map[string]bool    // cfg.Keys
-	last      map[string]Version // told by the server; of deleted keys not for ever: see bury
-	graves    []grave            // deletions whose versions are in last, the oldest first
+	last      map[string]Version // versions that the server has sent; see bury for deleted keys
+	graves    []grave            // deletions whose versions are in last, oldest first
 	pending   map[string]*Event
-	order     []string // of pending
+	order     []string // keys of pending, in order
 }
 
-// Watch follows keys from now on, or from the versions in After. Options: only In.
+// Watch follows keys from the present, or from the versions in After. Options: only In.
 func (c *Client) Watch(ctx context.Context, cfg WatchConfig, opts ...Option) (*Watch, error) {
 	for _, key := range cfg.Keys {
 		if err := checkKey(nodeapi.FuncWatch, key); err != nil {
@@ -277,7 +277,7 @@ func (c *Client) Watch(ctx context.Context, cfg WatchConfig, opts ...Option) (*W
 	return w, nil
 }
 
-// Next waits for the next event. After Close its error has CodeClosed.
+// Next waits for the next event. After Close it fails with CodeClosed.
 func (w *Watch) Next(ctx context.Context) (Event, error) {
 	var e Event
 	err := w.wait(ctx, func() bool {
@@ -296,12 +296,12 @@ func (w *Watch) Next(ctx context.Context) (Event, error) {
 	return e, err
 }
 
-// Close ends it.
+// Close ends the watch.
 func (w *Watch) Close() { w.end(&Error{Code: CodeClosed, Message: "the watch is closed"}) }
 
-// How many versions, and bytes of them, go with a watch: the server counts each as a watch. Keys
-// whose versions have no room are reported again, which is harmless: known versions are not passed
-// to the program.
+// Limits for the number and the bytes of the versions that a resumed watch sends, because the
+// server counts each of them as a watch. Keys without a version in the request are reported again.
+// That is harmless, because the client drops known versions.
 const maxAfter, maxAfterBytes = nodeapi.MaxWatches / 4, 128 << 10
 
 func (w *Watch) data(b []byte) []byte {
@@ -343,14 +343,14 @@ func (w *Watch) tell(line []byte) error {
 	})
 }
 
-// take takes an event, if it is news. w.mu is held.
+// take stores an event, unless its version is known. w.mu is held.
 func (w *Watch) take(e *nodeapi.Event) {
 	v := Version(e.Version)
 	if last, ok := w.last[e.Key]; ok && !v.Newer(last) {
 		return
 	}
 	old := w.pending[e.Key]
-	if old != nil && !v.Newer(old.Version) { // and not in last: its version was forgotten
+	if old != nil && !v.Newer(old.Version) { // the version is not in last, because it was forgotten
 		return
 	}
 	w.last[e.Key] = v
@@ -367,11 +367,11 @@ func (w *Watch) take(e *nodeapi.Event) {
 	w.order = append(w.order, e.Key)
 }
 
-// maxGraves is how many deleted keys' versions a watch keeps, alongside those of keys that it
-// names: as many as it may say when it is taken up.
+// maxGraves is the number of deleted keys whose versions a watch keeps, in addition to the keys
+// that it names. It equals the number of versions that a resumed watch may send.
 const maxGraves = maxAfter
 
-// grave is a key's deletion.
+// grave is the deletion of a key.
 type grave struct {
 	key     string
 	version Version
@@ -396,7 +396,7 @@ type ServiceWatch struct {
 	follower
 	namespace, service string
 	newest             []Instance
-	told               bool // there is something that Next has not returned
+	told               bool // there is a list that Next has not returned
 }
 
 // WatchService follows the live instances of a service. Options: only In.
@@ -409,7 +409,7 @@ func (c *Client) WatchService(ctx context.Context, service string, opts ...Optio
 	return w, nil
 }
 
-// Next waits until the instances are others than it has returned last, and returns all.
+// Next waits until the instances differ from those it last returned, and returns all of them.
 func (w *ServiceWatch) Next(ctx context.Context) ([]Instance, error) {
 	var list []Instance
 	err := w.wait(ctx, func() bool {
@@ -423,7 +423,7 @@ func (w *ServiceWatch) Next(ctx context.Context) ([]Instance, error) {
 	return list, nil
 }
 
-// Close ends it.
+// Close ends the watch.
 func (w *ServiceWatch) Close() { w.end(&Error{Code: CodeClosed, Message: "the watch is closed"}) }
 
 func (w *ServiceWatch) data(b []byte) []byte {
@@ -447,6 +447,6 @@ func (w *ServiceWatch) tell(line []byte) error {
 }
 
 func decimal(text string) uint64 {
-	n, _ := strconv.ParseUint(text, 10, 64) // "" is none
+	n, _ := strconv.ParseUint(text, 10, 64) // "" counts as 0
 	return n
 }

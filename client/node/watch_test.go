@@ -24,8 +24,8 @@ func nextOf(t *testing.T, w *Watch) Event {
 	return e
 }
 
-// A watch continues where it was: the server is told what is known, and what it tells nevertheless
-// is not told again.
+// A resumed watch sends the known versions to the server. Events that the server sends nevertheless
+// for those versions are dropped.
 func TestWatchIsTakenUp(t *testing.T) {
 	f := newFake(t)
 	f.hook = func(p *peer, r nodeapi.Request) bool {
@@ -63,8 +63,8 @@ func TestWatchIsTakenUp(t *testing.T) {
 	await.Until(t, patience, "the server to be told", func() bool { return f.count(nodeapi.FuncCancel) == 1 })
 }
 
-// A watch that has told about more keys than one may name, or whose versions are more than the
-// quota has left, is taken up all the same, and tells nothing twice.
+// A watch is resumed even if it knows more keys than a watch may name, or more versions than the
+// quota allows. It reports nothing twice.
 func TestWatchOfManyKeysIsTakenUp(t *testing.T) {
 	const keys = 5000
 	name := func(i int) string { return fmt.Sprintf("a-key-of-some-length/%04d", i) }
@@ -116,9 +116,8 @@ func TestWatchOfManyKeysIsTakenUp(t *testing.T) {
 	}
 }
 
-// A watch does not remember for ever each key that was deleted under its prefix; what it does
-// remember is enough that nothing old is told, and of what is deleted nothing twice while the
-// connection lasts.
+// A watch does not remember every key that was ever deleted under its prefix. What it remembers
+// suffices to report no old version, and no deletion twice while the connection lasts.
 func TestWatchForgetsWhatWasDeleted(t *testing.T) {
 	const keys = 5 * maxGraves
 	name := func(i int) string { return fmt.Sprintf("job/%05d", i) }
@@ -131,7 +130,7 @@ func TestWatchForgetsWhatWasDeleted(t *testing.T) {
 			return false
 		}
 		p.more(r.ID, nodeapi.WatchAnswer{Started: true})
-		if p.number > 0 { // as a server does that is not told what is known
+		if p.number > 0 { // like a server that does not know the watch's versions
 			d := watchData(r)
 			var a nodeapi.WatchAnswer
 			for _, e := range []nodeapi.Event{gone(name(0), "1.2"), gone(name(keys-1), "1.2"), gone("named", "1.1"),
@@ -160,7 +159,7 @@ func TestWatchForgetsWhatWasDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	for deleted := -1; deleted < keys; { // one more: that which is named was never there
+	for deleted := -1; deleted < keys; { // one more than keys, because the named key never existed
 		if e := nextOf(t, w); !e.Found {
 			deleted++
 		}
@@ -172,7 +171,7 @@ func TestWatchForgetsWhatWasDeleted(t *testing.T) {
 		t.Errorf("%d versions are remembered, of %d deleted keys", last, graves)
 	}
 	f.peer(0).Close()
-	// That the first was deleted is forgotten, and told again; the last one's deletion is not.
+	// The first deletion was forgotten, and is reported again. The last one is not.
 	if e := nextOf(t, w); e.Key != name(0) || e.Found || e.Version != "1.2" {
 		t.Errorf("%+v", e)
 	}
@@ -186,7 +185,8 @@ func TestWatchForgetsWhatWasDeleted(t *testing.T) {
 	}
 }
 
-// Who does not take events has the newest of each key, and how many there were.
+// If a program does not take events, the newest one of each key is kept, with the number of skipped
+// ones.
 func TestWatchKeepsTheNewest(t *testing.T) {
 	f := newFake(t)
 	f.hook = func(p *peer, r nodeapi.Request) bool {
@@ -204,7 +204,7 @@ func TestWatchKeepsTheNewest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Get(soon(t), "x"); err != nil { // after it, all events are there
+	if _, err := c.Get(soon(t), "x"); err != nil { // the answer comes after all events
 		t.Fatal(err)
 	}
 	e, err := w.Next(soon(t))

@@ -1,13 +1,13 @@
-// Package refchain is one correct chain on loopback sockets, for tests. It answers as
-// docs/protocol.md says, but everything between head and tail happens at once. In front of it is a
-// network that loses, duplicates and reorders packets as the test configures it.
+// Package refchain is one correct chain on loopback sockets, for tests. It follows
+// docs/protocol.md, except that a request passes from head to tail in an instant. In front of it is
+// a network that loses, duplicates and reorders packets as the test configures it.
 //
 // By default every host may use every key and every session. Keys of realms (SetRealm) are for
 // principals (SetPrincipal) with a grant, and leased sessions (Lease) are for their holders. A host
 // is an IPv4 address: tests bind their clients to addresses of 127.0.0.0/8.
 //
-// It also watches its clients: a packet that no host may send, or a request number that comes back
-// with other content, is a violation.
+// The chain also checks its clients: a packet that hosts may not send, or a request number that is
+// reused with other content, is a violation.
 package refchain
 
 import (
@@ -26,13 +26,12 @@ import (
 type Config struct {
 	Profile wire.Profile // 0: 128 bits
 	ChainID uint8        // the top byte of its keys
-	// addresses that it answers at: the service address first, then the switches' own (0: one
-	// member and the service address)
+	// number of members; each has its own address, in addition to the service address (0: 1)
 	Members   int
 	Sessions  uint16  // size of the session table; 0: 4096
 	Loss      float64 // probability that a packet is lost, each way
 	Duplicate float64 // probability that a packet comes twice, each way
-	// packets are late by a random time up to this, each copy by its own: they overtake one another
+	// maximum random delay; each copy is delayed separately, so packets overtake each other
 	Delay time.Duration
 	Seed  uint64
 }
@@ -40,7 +39,7 @@ type Config struct {
 // Chain is a running reference chain.
 type Chain struct {
 	cfg     Config
-	conns   []*net.UDPConn // the service address's first
+	conns   []*net.UDPConn // the connection of the service address is the first
 	readers sync.WaitGroup
 
 	mu         sync.Mutex
@@ -51,12 +50,12 @@ type Chain struct {
 	epoch      uint16
 	frozen     bool
 	down       map[int]bool
-	refuse     map[int]wire.Status // by member: refuse everything with this status
-	second     wire.Status         // to the second copy of each write, if it is not OK
+	refuse     map[int]wire.Status // by address: answer every request with this status
+	second     wire.Status         // answer to the second copy of each write, unless OK
 	principals map[netip.Addr]uint16
 	realms     map[wire.Key]uint16
 	grants     map[grant]access
-	holders    map[uint16]netip.Addr // of leased sessions
+	holders    map[uint16]netip.Addr // by leased session
 	violations []string
 	counts     Counts
 	closed     bool
@@ -66,10 +65,10 @@ type Chain struct {
 type Counts struct {
 	Requests, Replies int
 	Executed          int // writes that were given a version
-	Retries           int // writes that had been executed before
-	Old               int // writes older than their session's last
-	Denied            int // requests of hosts that may not do that
-	BadSession        int // writes whose session was not taken
+	Retries           int // writes that were already executed
+	Old               int // writes older than the newest one of their session
+	Denied            int // requests of hosts that lack the right
+	BadSession        int // writes under a session that is rejected
 }
 
 type slot struct {
@@ -92,7 +91,7 @@ type grant struct{ principal, realm uint16 }
 
 type access struct{ read, write bool }
 
-// New starts a chain on 127.0.0.1 and following addresses, with a port of its own.
+// New starts a chain on 127.0.0.1 and the following addresses, on an unused port.
 func New(cfg Config) (*Chain, error) {
 	if cfg.Profile == 0 {
 		cfg.Profile = wire.Profile128
@@ -115,7 +114,7 @@ func New(cfg Config) (*Chain, error) {
 			c.Close()
 			return nil, fmt.Errorf("opening the reference chain's socket %d: %w", i, err)
 		}
-		_ = conn.SetReadBuffer(4 << 20) // as far as the system allows
+		_ = conn.SetReadBuffer(4 << 20) // the system may allow less
 		port = conn.LocalAddr().(*net.UDPAddr).Port
 		c.conns = append(c.conns, conn)
 	}
@@ -137,10 +136,10 @@ func (c *Chain) Close() {
 	c.readers.Wait()
 }
 
-// ValueBytes is how many bytes a value has at most.
+// ValueBytes returns the maximum length of a value.
 func (c *Chain) ValueBytes() int { return c.cfg.Profile.ValueBytes() }
 
-// Addresses are the service address and the members' own.
+// Addresses returns the service address and the members' addresses.
 func (c *Chain) Addresses() []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, conn := range c.conns {
@@ -149,7 +148,7 @@ func (c *Chain) Addresses() []netip.AddrPort {
 	return out
 }
 
-// Place gives keys slots, never written.
+// Place gives keys slots that were never written.
 func (c *Chain) Place(keys ...wire.Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,7 +176,7 @@ func (c *Chain) Put(k wire.Key, v wire.Version, value []byte, found bool) {
 	c.slots[k] = &slot{version: v, value: value, tombstone: !found}
 }
 
-// ID is the number of the chain, and SetEpoch says the epoch of its configuration.
+// ID returns the number of the chain.
 func (c *Chain) ID() uint8 { return c.cfg.ChainID }
 
 // SetEpoch sets the epoch in the versions of later writes.
@@ -194,7 +193,7 @@ func (c *Chain) SetFrozen(frozen bool) {
 	c.frozen = frozen
 }
 
-// SetDown makes an address (0: the service address) take nothing, or ends that.
+// SetDown makes an address (0: the service address) ignore all packets, or ends that.
 func (c *Chain) SetDown(address int, down bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,15 +216,15 @@ func (c *Chain) RefuseSecond(s wire.Status) {
 	c.second = s
 }
 
-// SetPrincipal sets the principal of a host (16 bits; 0, the initial one: nobody).
+// SetPrincipal sets the principal of a host (16 bits; 0, the initial one: none).
 func (c *Chain) SetPrincipal(host netip.Addr, principal uint16) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.principals[host] = principal
 }
 
-// SetRealm puts a key in a realm (16 bits). The principal of the same number may do everything
-// there, and others what they are granted. 0 removes the key from its realm: everybody may use it
+// SetRealm puts a key into a realm (16 bits). The principal of the same number may do everything
+// there; other principals need grants. 0 removes the key from its realm, and every host may use it
 // then.
 func (c *Chain) SetRealm(key wire.Key, realm uint16) {
 	c.mu.Lock()
@@ -233,35 +232,35 @@ func (c *Chain) SetRealm(key wire.Key, realm uint16) {
 	c.realms[key] = realm
 }
 
-// Grant sets what a principal may do in a realm that is not its own: nothing at first.
+// Grant sets the rights of a principal in a realm of another principal. Initially it has none.
 func (c *Chain) Grant(principal, realm uint16, read, write bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.grants[grant{principal, realm}] = access{read, write}
 }
 
-// Lease gives a session to a host, which alone may write with it from then on. Its record begins
-// again after a request; 0: before the first.
+// Lease leases a session to a host. From then on only this host may write with it. last is the last
+// request number on record; 0: none.
 func (c *Chain) Lease(session uint16, host netip.Addr, last uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.holders[session] = host
 	c.records[session] = record{last, 0}
 	for id := range c.requests {
-		if id.session == session { // they were an earlier holder's
+		if id.session == session { // the requests belong to an earlier holder
 			delete(c.requests, id)
 		}
 	}
 }
 
-// mayUse says whether a host may do, in the realm of the key, what a packet asks for.
+// mayUse reports whether a host may execute a packet's operation in the key's realm.
 func (c *Chain) mayUse(host netip.Addr, p *wire.Packet) bool {
 	realm, principal := c.realms[p.Key], c.principals[host]
 	if realm == 0 || realm == principal {
 		return true
 	}
 	a := c.grants[grant{principal, realm}]
-	return (a.read || p.Op == wire.Write) && (a.write || p.Op == wire.Read) // a CAS that fails tells the value
+	return (a.read || p.Op == wire.Write) && (a.write || p.Op == wire.Read) // a failed CAS returns the value
 }
 
 // Counts returns the counters.
@@ -284,14 +283,14 @@ func (c *Chain) read(i int) {
 	for {
 		n, from, err := c.conns[i].ReadFromUDPAddrPort(buf)
 		if err != nil {
-			return // closed
+			return // the socket is closed
 		}
 		payload := bytes.Clone(buf[:n])
 		c.network(func() { c.take(i, from, payload) })
 	}
 }
 
-// network delivers a packet by calling deliver: never, once or twice, at once or later.
+// network delivers a packet by calling deliver: never, once or twice, immediately or later.
 func (c *Chain) network(deliver func()) {
 	c.mu.Lock()
 	var delays []time.Duration
@@ -318,7 +317,7 @@ func (c *Chain) delay() time.Duration {
 	return time.Duration(c.rand.Int64N(int64(c.cfg.Delay)))
 }
 
-// take handles one copy of a request that came to address i.
+// take handles one copy of a request that arrived at address i.
 func (c *Chain) take(i int, from netip.AddrPort, payload []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -338,7 +337,7 @@ func (c *Chain) take(i int, from netip.AddrPort, payload []byte) {
 	} else if holder, leased := c.holders[p.Session]; p.Op != wire.Read && leased && holder != from.Addr() {
 		c.counts.BadSession++
 		reply = c.answer(&p, wire.BadSession)
-		answerFrom = i // the first switch on the way says so
+		answerFrom = i // the first switch on the path answers
 	} else if p.Key.Chain() != c.cfg.ChainID {
 		reply = c.answer(&p, wire.NoChain)
 		answerFrom = i
@@ -358,14 +357,15 @@ func (c *Chain) take(i int, from netip.AddrPort, payload []byte) {
 		return
 	}
 	conn := c.conns[answerFrom]
-	go c.network(func() { _, _ = conn.WriteToUDPAddrPort(b, from) }) // a closed socket loses it, as networks do
+	// a closed socket loses the packet, as networks do
+	go c.network(func() { _, _ = conn.WriteToUDPAddrPort(b, from) })
 }
 
 func (c *Chain) violate(format string, args ...any) {
 	c.violations = append(c.violations, fmt.Sprintf(format, args...))
 }
 
-// answer is the request turned into its reply.
+// answer makes the reply to a request.
 func (c *Chain) answer(p *wire.Packet, s wire.Status) *wire.Packet {
 	r := *p
 	op, ok := p.Op.Reply()
@@ -377,7 +377,7 @@ func (c *Chain) answer(p *wire.Packet, s wire.Status) *wire.Packet {
 	return &r
 }
 
-// committed is the reply with the slot's content.
+// committed returns a reply with the content of the slot.
 func (c *Chain) committed(p *wire.Packet, s wire.Status, at *slot) *wire.Packet {
 	r := c.answer(p, s)
 	r.Version, r.Value, r.Tombstone = at.version, bytes.Clone(at.value), at.tombstone
@@ -433,7 +433,7 @@ func (c *Chain) execute(p *wire.Packet, payload []byte, host netip.Addr) *wire.P
 		return c.answer(p, wire.Denied)
 	case at == nil:
 		return c.committed(p, wire.NotFound, &slot{tombstone: true})
-	case far: // of another lease
+	case far: // the number is too far ahead, so it belongs to another lease
 		c.counts.BadSession++
 		return c.answer(p, wire.BadSession)
 	}

@@ -1,5 +1,5 @@
-// Package streams reads the streams of a node: through its memory, which is mapped (push), or by
-// requests (pull). docs/streams.md says what it guarantees, and when to use which.
+// Package streams reads the streams of a node: from its memory, which is mapped (push), or by
+// requests (pull). docs/streams.md describes the guarantees, and when to use which.
 //
 //	r, err := streams.Open(ctx, streams.Config{Stream: "orders", Consumer: "billing"})
 //	for {
@@ -8,5 +8,5 @@
 //		err = b.Release()
 //	}
 //
-// A reader connects again when its connection ends, and reads on where it was.
+// A reader connects again when its connection ends, and continues where it was.
 package streams

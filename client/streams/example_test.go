@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/client/streams"
 )
 
-// Read a stream from the node's memory. The node remembers how far the consumer billing has read.
+// Read a stream from the node's memory. The node remembers the position of the consumer "billing".
 func Example() {
 	ctx := context.Background()
 	r, err := streams.Open(ctx, streams.Config{Stream: "orders", Consumer: "billing"})
@@ -22,7 +22,9 @@ func Example() {
 	for {
 		b, err := r.Next(ctx)
 		if errors.Is(err, streams.ErrOverrun) {
-			continue // what was read of the batch before may be wrong; the next one says what is missed
+			// the data of the previous batch may be wrong; the next batch has the number of missed
+			// records
+			continue
 		}
 		if err != nil {
 			log.Fatal(err)
@@ -48,7 +50,7 @@ func ExampleBatch_Hold() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	hold := b.Hold() // before the batch is released, which the next call of Next does
+	hold := b.Hold() // call Hold before the batch is released, which the next call of Next does
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

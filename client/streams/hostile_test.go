@@ -23,7 +23,7 @@ import (
 	"github.com/netcraq/netcraq/api/stream"
 )
 
-// Where what is in the hostile server's memory.
+// The layout of the hostile server's memory.
 const (
 	hostileObject  = stream.MinObjectBytes
 	hostileObjects = stream.MinObjects
@@ -33,18 +33,18 @@ const (
 	record1        = record0 + 32
 )
 
-// hostile is a server that passes what is not a stream's memory.
+// hostile is a server that passes invalid memory to its clients.
 type hostile struct {
 	segment, cursor []byte
 	told            nodeapi.SubscribeAnswer
-	pass            int // descriptors
+	pass            int // number of descriptors to pass
 	unsealed, skip  bool
 	socket          string
-	later           []byte        // is written over the objects after the segment was passed
-	quiet           time.Duration // for how long there must be nothing to read before read ends
+	later           []byte        // written over the objects after the segment was passed
+	quiet           time.Duration // read ends when nothing was readable for this time
 }
 
-// newHostile has memory as it should be: an object of two records, "ab" and "cd", and one of "ef".
+// newHostile makes valid memory: an object of two records, "ab" and "cd", and one of "ef".
 func newHostile(t testing.TB) *hostile {
 	t.Helper()
 	h := &hostile{segment: make([]byte, stream.SegmentBytes(hostileObjects, hostileObject)),
@@ -72,7 +72,7 @@ func newHostile(t testing.TB) *hostile {
 func (h *hostile) word(at int, v uint64) { binary.LittleEndian.PutUint64(h.segment[at:], v) }
 func (h *hostile) half(at int, v uint32) { binary.LittleEndian.PutUint32(h.segment[at:], v) }
 
-// file is a memfd that has something. It is sealed, as those of streams are.
+// file makes a memfd with the content, sealed like the files of streams.
 func (h *hostile) file(t testing.TB, content []byte) int {
 	fd, err := unix.MemfdCreate("hostile", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err == nil && len(content) > 0 {
@@ -87,7 +87,7 @@ func (h *hostile) file(t testing.TB, content []byte) int {
 	return fd
 }
 
-// serve answers one subscription, and then waits for the reader to go.
+// serve answers one subscription, and then waits until the reader disconnects.
 func (h *hostile) serve(t testing.TB) (stop func()) {
 	l, err := net.Listen("unix", h.socket)
 	if err != nil {
@@ -124,8 +124,8 @@ func (h *hostile) serve(t testing.TB) (stop func()) {
 	return func() { done(); l.Close(); serving.Wait() }
 }
 
-// read reads until there is nothing. Whatever the memory is, it ends: who reads is not held up for
-// longer than its context lasts.
+// read reads until nothing more comes. It always ends, whatever the memory contains, because a
+// reader waits no longer than its context lasts.
 func (h *hostile) read(t testing.TB) (got []string, err error) {
 	t.Helper()
 	defer h.serve(t)()
@@ -169,8 +169,8 @@ func (h *hostile) read(t testing.TB) (got []string, err error) {
 	}
 }
 
-// TestHostileMemory: a server that passes what is not a stream's memory. The reader says so, reads
-// nothing else, and ends.
+// TestHostileMemory: if a server passes invalid memory, the reader returns an error, reads nothing
+// else, and ends.
 func TestHostileMemory(t *testing.T) {
 	if got, err := newHostile(t).read(t); err != nil || fmt.Sprint(got) != "[ab cd ef]" {
 		t.Fatalf("what is right is read as %q, %v", got, err)
@@ -229,7 +229,7 @@ func TestHostileMemory(t *testing.T) {
 	}
 }
 
-// TestHostileNumbers: numbers of objects that cannot be are objects that are not there.
+// TestHostileNumbers: objects with impossible numbers count as missing.
 func TestHostileNumbers(t *testing.T) {
 	for _, number := range []uint64{1<<64 - 1, 1<<63 - 1, 1 << 63, 1 << 32} {
 		h := newHostile(t)
@@ -245,8 +245,8 @@ func TestHostileNumbers(t *testing.T) {
 	}
 }
 
-// TestHostileBytes: whatever stands there, a reader ends, and says nothing but what a program can
-// expect.
+// TestHostileBytes: whatever the memory contains, a reader ends, and returns only errors that are
+// documented.
 func TestHostileBytes(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 0))
 	refused := 0
@@ -276,9 +276,9 @@ func TestHostileBytes(t *testing.T) {
 	}
 }
 
-// FuzzMemory: whatever the descriptors of a subscription contain, also while they are read, and
-// whatever the answer says about them, a reader ends with what a program can expect, and keeps none
-// of the memory.
+// FuzzMemory: a reader ends with a documented error, and leaves no memory mapped, whatever the
+// descriptors of a subscription contain, even if it changes while it is read, and whatever the
+// answer says about them.
 func FuzzMemory(f *testing.F) {
 	valid := newHostile(f)
 	whole := uint64(len(valid.segment))
@@ -289,7 +289,7 @@ func FuzzMemory(f *testing.F) {
 		false)
 	calls := 0
 	f.Fuzz(func(t *testing.T, segment, cursor, later []byte, offset, object, missed, size uint64, skip bool) {
-		// (internal/testutil/growth is of the root module.)
+		// (internal/testutil/growth cannot be used, because it is in the root module.)
 		if calls++; calls%1000 == 0 {
 			if open, _ := os.ReadDir("/proc/self/fd"); len(open) > 300 || runtime.NumGoroutine() > 600 {
 				t.Fatalf("after %d inputs %d files are open and %d goroutines run", calls, len(open), runtime.NumGoroutine())

@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/api/stream"
 )
 
-// pull asks for records, of all partitions at the same time.
+// pull requests records of all partitions in parallel.
 type pull struct {
 	r       *Reader
 	client  *node.Client
@@ -25,7 +25,7 @@ type answer struct {
 	err       error
 }
 
-// waitMillis is how long the server waits for a record before it answers with none.
+// waitMillis is the time that the server waits for a record before it answers with none.
 const waitMillis = 10_000
 
 func openPull(ctx context.Context, r *Reader) (way, error) {
@@ -48,7 +48,7 @@ func openPull(ctx context.Context, r *Reader) (way, error) {
 	if r.cfg.Incarnation == "" {
 		r.cfg.Incarnation = s.Incarnation
 	}
-	if r.cfg.Consumer != "" { // from now on the node keeps what it has not read
+	if r.cfg.Consumer != "" { // from now on the node keeps the records that the consumer has not read
 		for _, n := range parts {
 			a, err := c.Read(ctx, p.request(n, 1))
 			if err != nil {
@@ -80,7 +80,7 @@ func (p *pull) request(n, most int) nodeapi.ReadData {
 	return d
 }
 
-// ask asks for it.
+// ask sends the request in the background.
 func (p *pull) ask(n int) {
 	d := p.request(n, 0)
 	d.WaitMillis = waitMillis
@@ -135,7 +135,7 @@ func (p *pull) close() {
 	if p.cancel != nil {
 		p.cancel()
 		for n := range p.r.next {
-			if p.r.cfg.Consumer != "" { // the node knows the position only as of the last read
+			if p.r.cfg.Consumer != "" { // the node knows only the position of the last request
 				_, _ = p.client.Read(ctx, p.request(n, 1))
 			}
 		}

@@ -27,35 +27,35 @@ type push struct {
 	page        []byte
 	cursor      *stream.Cursor
 	parts       []*part
-	turn        int // partition to look at next
+	turn        int // index of the partition to check next
 
 	listening sync.WaitGroup
-	// mu guards page, which the goroutine that listens to the connection also reads, and what holds
-	// read: they end in any goroutine.
+	// mu guards page, which the goroutine that listens to the connection also reads, and the count
+	// of holds, which end in any goroutine.
 	mu      sync.Mutex
-	held    int  // by holds
-	closing bool // when nothing is held any more
+	held    int  // number of objects that holds keep
+	closing bool // the memory is unmapped when held is 0
 	ended   chan struct{}
-	err     error // why it has ended, when ended is closed
+	err     error // why it has ended; valid after ended is closed
 }
 
-// part is a partition that is mapped.
+// part is a mapped partition.
 type part struct {
 	number, cell int
 	memory       []byte
 	segment      *stream.Segment
-	object       uint64 // being read now
-	at           int    // offset in its bytes up to which it was read
-	offset       uint64 // of the record there
-	skip         uint64 // records before this one were read before
+	object       uint64 // number of the object that is being read
+	at           int    // offset in the object up to which it was read
+	offset       uint64 // offset of the record at `at`
+	skip         uint64 // records before this one were already read
 
-	holds      map[uint64]int // by object
-	done, next uint64         // objects and records before these are done with, except for what holds keep
+	holds      map[uint64]int // number of holds by object
+	done, next uint64         // earlier objects and records are finished, except for those of holds
 }
 
 var errGarbage = errors.New("what answers is no node server that passes memory")
 
-// openPush connects, and maps the memory that it gets.
+// openPush connects, and maps the memory that the server passes.
 func openPush(ctx context.Context, r *Reader) (way, error) {
 	nc, err := passing.Dial(ctx, r.cfg.Socket, "set Pull")
 	if err != nil {
@@ -85,7 +85,7 @@ func (p *push) subscribe() (rest []byte, err error) {
 	ask := nodeapi.SubscribeData{StreamData: nodeapi.StreamData{Namespace: cfg.Namespace, Stream: cfg.Stream},
 		Partitions: cfg.Partitions, From: cfg.From, Incarnation: cfg.Incarnation, Consumer: cfg.Consumer,
 		Skip: cfg.Skip}
-	if len(p.r.next) > 0 { // begun before, or with offsets
+	if len(p.r.next) > 0 { // the reader continues, or has offsets
 		ask.From = ""
 		if len(ask.Partitions) == 0 {
 			for n := range len(p.r.next) {
@@ -145,7 +145,7 @@ func (p *push) subscribe() (rest []byte, err error) {
 	}
 }
 
-// adopt maps the memory that was passed.
+// adopt maps the passed memory.
 func (p *push) adopt(a *nodeapi.SubscribeAnswer, fds []int) (err error) {
 	if p.page, err = mapped(fds[0], stream.CursorBytes, unix.PROT_READ|unix.PROT_WRITE); err != nil {
 		return fmt.Errorf("mapping the cursor page: %w", err)
@@ -181,7 +181,7 @@ func mapped(fd, size, rights int) ([]byte, error) {
 	return unix.Mmap(fd, 0, size, rights, unix.MAP_SHARED)
 }
 
-// listen waits for the end of the connection, or of the subscription.
+// listen waits until the connection or the subscription ends.
 func (p *push) listen(in []byte) {
 	err := errors.New("the connection ended")
 	buf := make([]byte, 4096)
@@ -204,13 +204,13 @@ func (p *push) listen(in []byte) {
 		}
 		in = append(bytes.Clone(in), buf[:n]...)
 	}
-	p.nc.Close() // a server that drains waits for that
+	p.nc.Close() // a server that shuts down waits for this
 	p.err = err
 	close(p.ended)
 	p.wake()
 }
 
-// wake has a reader that sleeps look again.
+// wake makes a sleeping reader check again.
 func (p *push) wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,7 +220,7 @@ func (p *push) wake() {
 	}
 }
 
-// sleepAtMost is how long a reader sleeps without looking: it is woken when there is something.
+// sleepAtMost bounds the time that a reader sleeps without checking. The bell wakes it earlier.
 const sleepAtMost = time.Second
 
 // read implements way.
@@ -235,7 +235,7 @@ func (p *push) read(ctx context.Context) (*Batch, error) {
 		b, err := p.look()
 		if b == nil && err == nil {
 			select {
-			case <-p.ended: // after a last look
+			case <-p.ended: // check once more
 				b, err = p.look()
 				if b == nil && err == nil {
 					err = p.err
@@ -252,7 +252,7 @@ func (p *push) read(ctx context.Context) (*Batch, error) {
 	}
 }
 
-// look finds a batch, if there is one.
+// look returns a batch, or nil if there is no new record.
 func (p *push) look() (*Batch, error) {
 	for range p.parts {
 		t := p.parts[p.turn]
@@ -264,10 +264,11 @@ func (p *push) look() (*Batch, error) {
 	return nil, nil
 }
 
-// lookAt makes a batch of new records in a partition. It does not trust the memory.
+// lookAt returns a batch of new records of a partition. It does not trust the memory.
 func (p *push) lookAt(t *part) (*Batch, error) {
-	// Each round goes to another object. There are more rounds than objects only if the memory
-	// changes meanwhile: then the bell is rung, so a reader that has found nothing does not sleep.
+	// Each round goes to another object. More rounds than objects are needed only if the memory
+	// changes meanwhile. Then the bell is rung, so a reader that finds nothing does not go to
+	// sleep.
 	for range t.segment.Objects() + 2 {
 		begun := t.segment.Begun()
 		if t.object >= begun {
@@ -301,7 +302,7 @@ func (p *push) lookAt(t *part) (*Batch, error) {
 			}
 			b.records = append(b.records, r)
 		}
-		if !o.Valid() { // all that was read may be another one's
+		if !o.Valid() { // the bytes may already belong to another object
 			p.movedOn(t)
 			continue
 		}
@@ -318,7 +319,7 @@ func (p *push) lookAt(t *part) (*Batch, error) {
 			if t.object+1 >= begun {
 				return nil, nil
 			}
-			// Begun was read before the object: it is complete, and all of it was read.
+			// Begun was read before the object, so the object is complete, and all of it was read.
 			t.object, t.at = t.object+1, 0
 			p.letGo(t)
 			continue
@@ -326,14 +327,15 @@ func (p *push) lookAt(t *part) (*Batch, error) {
 		b.Missed = p.r.missed(t.number, b.Offset)
 		b.release = func() error {
 			p.mu.Lock()
-			gone := p.page == nil // the reader was closed, and the memory unmapped
+			gone := p.page == nil // the reader was closed, and the memory is unmapped
 			valid := gone || o.Valid()
 			p.mu.Unlock()
 			if gone {
 				return nil
 			}
 			if !p.r.cfg.Skip && !valid {
-				p.r.done(t.number, b.Offset) // these count as missed, those before were counted with them
+				// these records count as missed; earlier missed records were already counted
+				p.r.done(t.number, b.Offset)
 				return ErrOverrun
 			}
 			p.r.done(t.number, b.Next)
@@ -348,7 +350,7 @@ func (p *push) lookAt(t *part) (*Batch, error) {
 	return nil, nil
 }
 
-// movedOn is for an object that was overwritten: the reader was moved on, to the newest.
+// movedOn handles an overwritten object: the reader continues at the newest object.
 func (p *push) movedOn(t *part) {
 	t.object, t.at = max(t.object+1, t.segment.Begun()-1), 0
 	p.letGo(t)
@@ -362,11 +364,12 @@ func (p *push) letGo(t *part) {
 	p.tell(t)
 }
 
-// tell publishes what is held. p.mu is held.
+// tell publishes which objects are held. p.mu is held.
 func (p *push) tell(t *part) {
 	held := t.done
 	for object := range t.holds {
-		if p.page != nil && t.segment.Has(object) { // otherwise it was taken away, and is no longer held
+		// otherwise the node has reused it, and it is no longer held
+		if p.page != nil && t.segment.Has(object) {
 			held = min(held, object)
 		}
 	}
@@ -375,7 +378,7 @@ func (p *push) tell(t *part) {
 	}
 }
 
-// hold keeps an object.
+// hold makes a Hold for an object.
 func (p *push) hold(t *part, o stream.Object) *Hold {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -386,7 +389,7 @@ func (p *push) hold(t *part, o stream.Object) *Hold {
 	p.held++
 	h := &Hold{}
 	h.refs.Store(1)
-	h.valid = func() bool { // p.mu is held, so that the memory stays mapped
+	h.valid = func() bool { // p.mu is held so that the memory stays mapped
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return h.refs.Load() > 0 && o.Valid()
@@ -395,7 +398,7 @@ func (p *push) hold(t *part, o stream.Object) *Hold {
 	return h
 }
 
-// unhold gives an object back, if it was kept for the last time.
+// unhold ends one hold of an object, and releases the object after the last one.
 func (p *push) unhold(t *part, o stream.Object) {
 	p.mu.Lock()
 	if !o.Valid() {
@@ -413,7 +416,8 @@ func (p *push) unhold(t *part, o stream.Object) {
 	}
 }
 
-// close implements way. What is held stays mapped, with the subscription, until it is given back.
+// close implements way. If something is held, the memory and the subscription stay until it is
+// released.
 func (p *push) close() {
 	p.mu.Lock()
 	p.closing = true

@@ -14,48 +14,49 @@ import (
 	"github.com/netcraq/netcraq/api/stream"
 )
 
-// Config says what to read, and how.
+// Config configures a Reader.
 type Config struct {
 	// Socket is the address of the node's server: a path, or "tcp://host:port", with which only
 	// pull works. "": that of nodeapi.FindSocket.
 	Socket string
-	// Namespace is the stream's. "": the program's own.
+	// Namespace is the namespace of the stream. "": the program's own.
 	Namespace string
 	Stream    string
-	// Consumer is a name: the node remembers its position, and keeps what it has not read for a
-	// while after it has gone. "": no name; then a new reader begins where From says.
+	// Consumer names the consumer. The node remembers its position, and for some time after it has
+	// gone keeps the records that it has not read. "": no name; then a new reader begins where From
+	// says.
 	Consumer string
-	// Partitions are which. None: all.
+	// Partitions are the partitions to read. None: all.
 	Partitions []int
-	// From is api.FromKnown, api.FromEarliest or api.FromLatest, unless there are Offsets, one for
-	// each partition, with the Incarnation of the stream that they belong to.
+	// From is api.FromKnown, api.FromEarliest or api.FromLatest. It is ignored if there are
+	// Offsets, one for each partition, with the Incarnation of the stream that they belong to.
 	From        string
 	Offsets     []uint64
 	Incarnation string
-	// Pull asks for records by requests, instead of mapping the node's memory.
+	// Pull reads by requests, instead of mapping the node's memory.
 	Pull bool
-	// BatchBytes bounds a batch of pull. 0: the server's bound.
+	// BatchBytes bounds a batch read by pull. 0: the server's bound.
 	BatchBytes int
-	// Skip has the node move this reader on rather than wait for it. By push, records are copied
-	// then, since they may be overwritten while they are read.
+	// Skip makes the node move a slow reader on instead of waiting for it. By push, records are
+	// then copied, because they may be overwritten while they are read.
 	Skip bool
 }
 
-// Record is one that is read.
+// Record is a record of a stream.
 type Record struct {
-	// Data lie in the node's memory, by push without Skip: they are good until Release.
+	// Data is in the node's memory, by push without Skip; then it is valid until Release.
 	Data []byte
-	Mark uint64    // the producer's
+	Mark uint64    // the mark that the producer has set
 	Time time.Time // when it was appended
 }
 
-// Batch is some consecutive records of one partition.
+// Batch is consecutive records of one partition.
 type Batch struct {
 	Incarnation string
 	Partition   int
-	Offset      uint64 // of the first record
-	Next        uint64 // the one after the last
-	// Missed is how many records before the first were gone when they were to be read.
+	Offset      uint64 // offset of the first record
+	Next        uint64 // offset after the last record
+	// Missed is the number of records before the first that were gone before they could be read.
 	Missed uint64
 
 	records  []stream.Record
@@ -64,7 +65,7 @@ type Batch struct {
 	hold     func() *Hold // nil: the records are copies
 }
 
-// Records are its records, by offset.
+// Records iterates over the records and their offsets.
 func (b *Batch) Records() iter.Seq2[uint64, Record] {
 	return func(yield func(uint64, Record) bool) {
 		for i, r := range b.records {
@@ -75,14 +76,14 @@ func (b *Batch) Records() iter.Seq2[uint64, Record] {
 	}
 }
 
-// Len is how many there are.
+// Len returns the number of records.
 func (b *Batch) Len() int { return len(b.records) }
 
-// ErrOverrun is returned by Release: the reader was too slow, and was moved on while it read. What
-// it has read of the batch may have been overwritten.
+// ErrOverrun is returned by Release: the reader was too slow, and its batch may have been
+// overwritten while the program read it. The reader was moved on.
 var ErrOverrun = errors.New("the records were overwritten while they were read: the reader was too slow")
 
-// Release releases the batch: its reader is done with it. Next releases the batch before it.
+// Release ends the use of a batch. Next releases the previous batch.
 func (b *Batch) Release() error {
 	if b.released {
 		return nil
@@ -91,9 +92,9 @@ func (b *Batch) Release() error {
 	return b.release()
 }
 
-// Hold keeps a batch's records until Release, also when their reader continues, and when it is
-// closed: the node does not get the memory back that they are in. nil: there is no need to, since
-// they are copies. It is to be called before the batch is released.
+// Hold keeps a batch's records valid until its Release, even if the reader continues or is closed,
+// because the node does not reuse their memory. It returns nil if the records are copies, which
+// need no Hold. Call it before the batch is released.
 func (b *Batch) Hold() *Hold {
 	if b.hold == nil {
 		return nil
@@ -101,22 +102,22 @@ func (b *Batch) Hold() *Hold {
 	return b.hold()
 }
 
-// Hold keeps the records of a batch. It is made with one reference, and for all goroutines.
+// Hold keeps the records of a batch valid. It starts with one reference. Any goroutine may use it.
 type Hold struct {
 	refs  atomic.Int64
 	valid func() bool
 	end   func()
 }
 
-// Valid says whether the records are there: all that was read of them until now was theirs. They
-// are not when they were held for longer than the stream's StallMillis, and the node took the
-// memory, which the reader's Next tells, too; nor when they were released.
+// Valid reports whether everything read from the records so far was correct. It returns false after
+// the last Release. It also returns false if the records were held for longer than the stream's
+// StallMillis and the node has reused the memory; the reader's Next reports that, too.
 func (h *Hold) Valid() bool { return h.valid() }
 
 // Retain adds a reference.
 func (h *Hold) Retain() { h.refs.Add(1) }
 
-// Release takes one away. With the last of them the records are released.
+// Release releases a reference. With the last one the records are released.
 func (h *Hold) Release() {
 	if h.refs.Add(-1) == 0 {
 		h.end()
@@ -128,19 +129,19 @@ type Reader struct {
 	cfg  Config
 	way  way
 	last *Batch
-	next map[int]uint64 // by partition: where to read on
+	next map[int]uint64 // offset at which each partition continues
 
-	overrun atomic.Bool // of held records
+	overrun atomic.Bool // held records were overwritten
 }
 
-// way is how records come: push or pull. A temporary error ends it, and it is started again.
+// way is a way to get records: push or pull. After a temporary error the reader starts it again.
 type way interface {
-	// read gives the next batch. It waits until ctx ends.
+	// read returns the next batch, for which it waits until ctx ends.
 	read(ctx context.Context) (*Batch, error)
 	close()
 }
 
-// Open begins to read. It fails at once if the stream does not exist.
+// Open starts to read. It fails at once if the stream does not exist.
 func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	r := &Reader{cfg: cfg, next: map[int]uint64{}}
 	if len(cfg.Offsets) > 0 && len(cfg.Offsets) != len(cfg.Partitions) {
@@ -152,7 +153,7 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	return r, r.begin(ctx)
 }
 
-// begin connects, until ctx ends.
+// begin connects, and retries until ctx ends.
 func (r *Reader) begin(ctx context.Context) error {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		var err error
@@ -172,10 +173,10 @@ func (r *Reader) begin(ctx context.Context) error {
 	}
 }
 
-// temporary says whether it may help to connect again.
+// temporary reports whether connecting again may help.
 func temporary(err error) bool {
 	switch node.CodeOf(err) {
-	// Canceled: by the server.
+	// Canceled is here an answer of the server.
 	case nodeapi.CodeUnavailable, nodeapi.CodeDraining, nodeapi.CodeTimeout, nodeapi.CodeInternal,
 		nodeapi.CodeCanceled:
 		return true
@@ -186,8 +187,9 @@ func temporary(err error) bool {
 	return false
 }
 
-// Next returns the next batch, for which it waits until ctx ends. It releases the batch before. It
-// fails with ErrOverrun if that one was overwritten, or one of a Hold that has ended since.
+// Next returns the next batch, for which it waits until ctx ends. It releases the previous batch.
+// It fails with ErrOverrun if that batch was overwritten, or a batch of a Hold that has ended
+// since.
 func (r *Reader) Next(ctx context.Context) (*Batch, error) {
 	if r.last != nil {
 		if err := r.last.Release(); err != nil {
@@ -217,7 +219,7 @@ func (r *Reader) Next(ctx context.Context) (*Batch, error) {
 	}
 }
 
-// Close ends it, and gives back what it held.
+// Close ends the reader, and releases its batches.
 func (r *Reader) Close() {
 	if r.way != nil {
 		r.way.close()
@@ -225,11 +227,11 @@ func (r *Reader) Close() {
 	}
 }
 
-// done notes that everything before an offset was read: there it continues, whatever happens.
+// done notes that everything before an offset was read. The reader continues there after any error.
 func (r *Reader) done(partition int, next uint64) { r.next[partition] = next }
 
-// begins notes where a partition is read on. Records that were missed before are still to be
-// reported by a batch, even by one of another connection.
+// begins notes where a partition continues. Records missed earlier must still be reported with a
+// batch, even if that batch comes over another connection.
 func (r *Reader) begins(partition int, offset, missed uint64) error {
 	if missed > offset {
 		return fmt.Errorf("%w: %d records are missed before record %d", errGarbage, missed, offset)

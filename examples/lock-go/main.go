@@ -32,7 +32,7 @@ func serve(address string) {
 		mu.Lock()
 		defer mu.Unlock()
 		token, err := strconv.ParseUint(r.PathValue("token"), 10, 64)
-		if err != nil || token < newest { // of a writer that had the lock before the newest one
+		if err != nil || token < newest { // a writer that had the lock before the newest one
 			w.WriteHeader(http.StatusConflict)
 		} else {
 			newest = token

@@ -16,7 +16,7 @@ function serve(address) {
   let newest = 0n
   const [host, port] = address.split(':')
   createServer((request, response) => {
-    // A token is greater than Number can hold exactly.
+    // Number cannot represent every token exactly.
     const token = BigInt(request.url.slice(1))
     // A smaller token belongs to a writer that had the lock before the newest one.
     response.statusCode = token < newest ? 409 : 200

@@ -9,7 +9,7 @@ if len(sys.argv) != 4:
     sys.exit("usage: counter.py HOST:PORT P4INFO JSON")
 address, p4info, program = sys.argv[1:]
 
-# The greatest election ID may write. Other controllers can read meanwhile.
+# The controller with the greatest election ID may write. Others can read meanwhile.
 sh.setup(
     device_id=1,
     grpc_addr=address,
@@ -18,14 +18,15 @@ sh.setup(
     verbose=False,
 )
 try:
-    # The program counts a controller's packet by the port that it leaves by.
+    # The program counts each packet from the controller for the port through which it leaves.
     for port in (1, 2, 2):
         packet = sh.PacketOut(payload=bytes(64))
         packet.metadata["egress_port"] = str(port)
         packet.metadata["_pad"] = "0"
         packet.send()
 
-    # The switch takes packets in order but answers reads meanwhile, so wait for the last one.
+    # The switch processes packets in order but answers reads meanwhile, so wait for the last
+    # packet.
     counter = sh.CounterEntry("MyIngress.pkts")
     seen = {1: 0, 2: 0}
     while sum(seen.values()) < 3:
@@ -35,7 +36,7 @@ try:
     for port, packets in seen.items():
         print(f"port {port}: {packets} packets")
 
-    # A direct counter belongs to a table's entry, and begins at 0 with it.
+    # A direct counter belongs to a table entry, and starts at 0 with the entry.
     entry = sh.TableEntry("MyIngress.forward")(action="MyIngress.send")
     entry.match["hdr.eth.dst"] = "02:00:00:00:00:02"
     entry.action["port"] = "2"

@@ -17,14 +17,14 @@ def call(client: Client, worker: int, number: int) -> None:
     with client.acquire("limiter", AT_A_TIME, ttl=5):
         while True:
             second = int(time.time())
-            # Each second has a counter of its own. An increment is atomic, so no two callers get
-            # the same number.
+            # Each second has its own counter. An increment is atomic, so no two callers get the
+            # same number.
             if client.increment(f"limiter/{second}").number <= A_SECOND:
                 break
             time.sleep(second + 1 - time.time())
         print(f"{second % 60:02}: worker {worker} makes call {number}", flush=True)
         time.sleep(0.05)  # the call
-        # All clocks of the workers are within a few seconds, so nobody needs this counter any more.
+        # All clocks of the workers are within a few seconds, so no one needs this counter anymore.
         client.delete(f"limiter/{second - 10}")
 
 

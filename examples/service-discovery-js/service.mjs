@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registers an instance of a service, or balances requests over all instances that live.
+// Registers an instance of a service, or balances requests over all live instances.
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -19,7 +19,7 @@ async function serve(address) {
   const server = createServer((request, response) => response.end(`hello from ${address}\n`))
   server.listen(Number(port), host)
   await once(server, 'listening')
-  // Register when requests can be served. An instance that dies goes from the list after the TTL.
+  // Register when requests can be served. A dead instance disappears from the list after the TTL.
   const registration = await client.registerService('hello', address, { ttl: 5000 })
   console.log('registered', address)
   process.once('SIGTERM', async () => {

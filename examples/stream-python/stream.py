@@ -27,7 +27,7 @@ def consume() -> None:
     with netcraq.connect() as client:
         client.open_stream("clicks", CONFIG)
     seen, second = 0, int(time.time())
-    # The node remembers how far the consumer "counter" has read, so a restart continues there.
+    # The node remembers the position of the consumer "counter", so a restart continues there.
     with streams.read("clicks", consumer="counter") as reader:
         for batch in reader:
             if batch.missed:

@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// pods is a Pods of tests.
+// pods is a Pods for tests.
 type pods struct {
 	mu      sync.Mutex
 	all     map[string]PodInfo
@@ -65,7 +65,7 @@ type clock struct{ at atomic.Int64 }
 func (c *clock) Now() time.Time       { return time.Unix(1000, c.at.Load()) }
 func (c *clock) pass(d time.Duration) { c.at.Add(int64(d)) }
 
-// refused checks that an error is a refusal of a code, and says something.
+// refused checks that an error is a refusal with a code and a text.
 func refused(t *testing.T, err error, code nodeapi.Code, says string) {
 	t.Helper()
 	if !errors.Is(err, &nodeapi.Error{Code: code}) || !strings.Contains(err.Error(), says) {
@@ -116,7 +116,7 @@ func TestKubernetes(t *testing.T) {
 	if len(asked) != 3 {
 		t.Errorf("answers are not kept: %v", asked)
 	}
-	// A right that is given counts after DeniedFor, one that is taken after AllowedFor.
+	// A newly granted right counts after DeniedFor, a revoked one until AllowedFor.
 	may = map[Review]bool{{"blue", "worker", "update", "green"}: true}
 	now.pass(11 * time.Second)
 	if err := k.Authorize(ctx, a, Write, "green"); err != nil {
@@ -127,7 +127,8 @@ func TestKubernetes(t *testing.T) {
 	}
 	now.pass(20 * time.Second)
 	refused(t, k.Authorize(ctx, a, Read, "green"), nodeapi.CodePermissionDenied, "rule roles")
-	// Where nobody answers, nothing is allowed that is not known, and that is not kept.
+	// If the API server does not answer, unknown rights are refused, and this refusal is not
+	// cached.
 	down = errors.New("no route")
 	refused(t, k.Authorize(ctx, a, Watch, "green"), nodeapi.CodeUnavailable, "no route")
 	if err := k.Authorize(ctx, a, Write, "blue"); err != nil {
@@ -137,7 +138,7 @@ func TestKubernetes(t *testing.T) {
 	refused(t, k.Authorize(ctx, a, Watch, "green"), nodeapi.CodePermissionDenied, "rule roles")
 }
 
-// TestOtherNamesOfANamespace has a caller ask for another namespace by names that are not its.
+// TestOtherNamesOfANamespace: a caller uses other spellings for the name of another namespace.
 func TestOtherNamesOfANamespace(t *testing.T) {
 	ctx := context.Background()
 	k := NewKubernetes(KubernetesOptions{Pods: newPods(podA, podB),
@@ -172,7 +173,7 @@ func TestOtherNamesOfANamespace(t *testing.T) {
 	}
 }
 
-// TestPodThatGoes has a pod's connection outlive the pod, in whose hands ever it is.
+// TestPodThatGoes: a connection outlives its pod, and any process may hold it.
 func TestPodThatGoes(t *testing.T) {
 	ctx := context.Background()
 	ps := newPods()
@@ -201,7 +202,7 @@ func TestPodThatGoes(t *testing.T) {
 	refused(t, err, nodeapi.CodePermissionDenied, "rule pod-gone")
 }
 
-// TestNoPod has everybody who is not a pod come to a cluster's node.
+// TestNoPod: callers that are not pods connect to a cluster's node.
 func TestNoPod(t *testing.T) {
 	ctx := context.Background()
 	k := NewKubernetes(KubernetesOptions{Pods: newPods(podA)})
@@ -220,8 +221,8 @@ func TestNoPod(t *testing.T) {
 	refused(t, k.Authorize(ctx, a, numVerbs, "blue"), nodeapi.CodePermissionDenied, "there is no verb 4")
 }
 
-// TestFloodOfNamespaces has a pod ask for many namespaces: the API server is asked a bounded number
-// of times, others' pods are not refused for it, and what is kept is bounded.
+// TestFloodOfNamespaces: a pod names many namespaces. The number of requests to the API server is
+// bounded, pods of other namespaces are not refused, and the cache is bounded.
 func TestFloodOfNamespaces(t *testing.T) {
 	ctx := context.Background()
 	asked := 0
@@ -253,8 +254,8 @@ func TestFloodOfNamespaces(t *testing.T) {
 	}
 }
 
-// TestManyAskTheSame has a review answered once for all who wait for it, and not end with the
-// first.
+// TestManyAskTheSame: concurrent callers with the same question share one review, which does not
+// end with the first caller.
 func TestManyAskTheSame(t *testing.T) {
 	var asked atomic.Int32
 	answer := make(chan struct{})
@@ -430,7 +431,7 @@ func TestDurable(t *testing.T) {
 	}
 }
 
-// TestPolicyFile changes a policy's file, to what cannot be read, too.
+// TestPolicyFile changes a policy's file, also to one that is invalid.
 func TestPolicyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	write := func(text string) {
@@ -488,7 +489,7 @@ type writer func([]byte)
 
 func (w writer) Write(b []byte) (int, error) { w(b); return len(b), nil }
 
-// TestQuotas floods.
+// TestQuotas sends too many requests.
 func TestQuotas(t *testing.T) {
 	now := &clock{}
 	quota := Quota{Connections: 2, Watches: 10, RequestsPerSecond: 100, Burst: 5, Keys: 4}
@@ -504,7 +505,7 @@ func TestQuotas(t *testing.T) {
 	one, two := connect("blue"), connect("blue")
 	_, err := q.Connect("blue")
 	refused(t, err, nodeapi.CodeQuotaExceeded, "blue has 2 connections to this node, of at most 2")
-	other := connect("green") // others are not refused for it
+	other := connect("green") // other subjects are not refused
 	two.Close()
 	two = connect("blue")
 	if err := one.Watch(8); err != nil {
@@ -532,7 +533,8 @@ func TestQuotas(t *testing.T) {
 	if err := other.Request(1); err != nil {
 		t.Error(err)
 	}
-	// What is as much work as many requests counts for as many, or for the whole burst.
+	// A request that is as much work as many requests counts as many, but at most as the whole
+	// burst.
 	now.pass(time.Second)
 	if err := two.Request(1_000_000); err != nil {
 		t.Error(err)
@@ -553,9 +555,9 @@ func TestQuotas(t *testing.T) {
 		t.Errorf("%d lists of a flood are made in ten seconds, want 2 a second and 10 at once", lists)
 	}
 	refused(t, two.List(), nodeapi.CodeQuotaExceeded, "2 pages of keys a second at this node, and 10 at once")
-	for two.Request(1) == nil { // what has come back meanwhile
+	for two.Request(1) == nil { // use up what was refilled meanwhile
 	}
-	// Who connects again has no new burst.
+	// A new connection does not get a new burst.
 	one.Close()
 	two.Close()
 	one = connect("blue")
@@ -571,7 +573,7 @@ func TestQuotas(t *testing.T) {
 	if q.Keys("blue") != 4 {
 		t.Error(q.Keys("blue"))
 	}
-	// What nobody uses is forgotten.
+	// Unused accounts are forgotten.
 	one.Close()
 	other.Close()
 	now.pass(2 * time.Minute)

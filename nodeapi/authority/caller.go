@@ -14,7 +14,7 @@ const (
 	Unknown Kind = iota
 	// Process is a process of this machine that is in no pod.
 	Process
-	// Pod is a process in a pod of Kubernetes'.
+	// Pod is a process in a pod of Kubernetes.
 	Pod
 	// TCP is a caller that connected over TCP; nothing is known about it.
 	TCP
@@ -26,17 +26,17 @@ type Caller struct {
 	// Credentials of a local process, in a pod or not, at the time when it connected.
 	PID      int32
 	UID, GID uint32
-	Groups   []uint32 // its other groups
+	Groups   []uint32 // its supplementary groups
 	// PodUID is the pod's UID, in the form in which the kubelet writes it into the control group's
 	// name.
 	PodUID string
-	// Address, by TCP.
+	// Address of a TCP caller.
 	Address string
-	// The reason why nothing is known (for Unknown).
+	// Why nothing is known (for Unknown).
 	Why string
 }
 
-// Is says whether two values are the same caller.
+// Is reports whether two values describe the same caller.
 func (c Caller) Is(d Caller) bool {
 	return c.Kind == d.Kind && c.PID == d.PID && c.UID == d.UID && c.GID == d.GID && c.PodUID == d.PodUID &&
 		c.Address == d.Address && c.Why == d.Why && slices.Equal(c.Groups, d.Groups)

@@ -21,14 +21,14 @@ import (
 // ancestor, and the common part is left out. At most the kubelet's own folders are left out this
 // way.
 //
-// A process that may make control groups below its own (a container with a writable /sys/fs/cgroup,
-// a user whom systemd has delegated some) can give them any name. So the outermost pod folder in
-// the path determines the pod, and only root can have created the folders above it. With systemd,
+// A process that may make control groups below its own (in a container with a writable
+// /sys/fs/cgroup, or a user to whom systemd has delegated some) can give them any name. So the
+// outermost pod folder in
 // these are slices whose names continue each other from the root on (a user's own slices are below
 // a service). With cgroupfs, they are a prefix that the operator has configured, or the prefix of
 // the pod that this process itself is in.
 
-// uid matches a pod's UID: one from the API server or, for a static pod, a hash without "-".
+// uidPattern matches a pod's UID: one from the API server or, for a static pod, a hash without "-".
 const uidPattern = `([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})`
 
 var (
@@ -118,7 +118,7 @@ func bySystemd(steps []string, relative bool) string {
 	return ""
 }
 
-// continues says whether a slice may lie in another one or, with parent "", at the root.
+// continues reports whether a slice may be in another one or, with parent "", at the root.
 func continues(parent, slice string) bool {
 	name, ok := strings.CutSuffix(slice, ".slice")
 	above := name[:max(strings.LastIndexByte(name, '-'), 0)]

@@ -23,11 +23,11 @@ const (
 // kubernetesVerbs are the verbs that roles use.
 var kubernetesVerbs = [numVerbs]string{Read: "get", Watch: "watch", Write: "update", Create: "create"}
 
-// Review is a question to the API server: may a service account do that with the keys of a
-// namespace?
+// Review is a question to the API server: whether a service account may use a verb on the keys of a
+// namespace.
 type Review struct {
 	AccountNamespace, Account string
-	Verb                      string // of Kubernetes'
+	Verb                      string // a verb of Kubernetes
 	Namespace                 string
 }
 
@@ -42,13 +42,13 @@ type KubernetesOptions struct {
 	Reviewer Reviewer
 	// Hosts decides about processes that are in no pod; nil: such processes may do nothing.
 	Hosts Authorizer
-	// Durations, numbers and rates; 0: the default that the comment names.
+	// Durations, numbers and rates; 0: the default at the end of the comment.
 	AllowedFor   time.Duration // how long a positive answer is valid. 30 s
 	DeniedFor    time.Duration // how long a negative answer is valid. 10 s
 	ReviewTime   time.Duration // timeout of one review. 3 s
 	Answers      int           // cached answers. 4,096
 	ReviewsASec  float64       // reviews per second for the pods of one namespace. 10
-	ReviewsBurst int           // 50
+	ReviewsBurst int           // burst of reviews. 50
 	PodWait      time.Duration // how long to wait for a pod that is not known yet. 3 s
 	Clock        interface{ Now() time.Time }
 }
@@ -64,7 +64,7 @@ type Kubernetes struct {
 	rate map[string]*rate.Limiter // limits reviews, by the namespace of the caller
 }
 
-// NewKubernetes makes one.
+// NewKubernetes makes a Kubernetes.
 func NewKubernetes(o KubernetesOptions) *Kubernetes {
 	setDefault(&o.AllowedFor, 30*time.Second)
 	setDefault(&o.DeniedFor, 10*time.Second)

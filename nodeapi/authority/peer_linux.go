@@ -112,7 +112,7 @@ func (i Identifier) podOf(pidfd, pid int) (string, error) {
 	return i.Cgroups.PodUID(string(text))
 }
 
-// peerGroups are the supplementary groups of the process that connected.
+// peerGroups returns the supplementary groups of the process that connected.
 func peerGroups(socket int) ([]uint32, error) {
 	for room := 32; ; {
 		groups := make([]uint32, room)

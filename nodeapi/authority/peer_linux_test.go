@@ -18,9 +18,9 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// The test's own program is also the process that connects: with "connect PATH" it does, and waits
-// until its input ends; with "pass PATH" it hands its connection to who started it (descriptor 3),
-// and ends.
+// The test's own program also acts as the process that connects. With "connect PATH" it connects,
+// and waits until its input ends. With "pass PATH" it hands its connection to its parent
+// (descriptor 3), and ends.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && (os.Args[1] == "connect" || os.Args[1] == "pass") {
 		if err := connectFor(os.Args[1], os.Args[2]); err != nil {
@@ -64,7 +64,7 @@ func listen(t *testing.T) (*net.UnixListener, string) {
 	return l, path
 }
 
-// self is this program.
+// self returns the path of this program.
 func self(t *testing.T) string {
 	t.Helper()
 	exe, err := os.Executable()
@@ -74,7 +74,7 @@ func self(t *testing.T) string {
 	return exe
 }
 
-// process connects to a socket. What is returned ends it.
+// process starts a program that connects to a socket. The returned function ends it.
 func process(t *testing.T, program, path string, as *syscall.Credential) (*exec.Cmd, func()) {
 	t.Helper()
 	cmd := exec.Command(program, "connect", path)
@@ -97,7 +97,7 @@ func process(t *testing.T, program, path string, as *syscall.Credential) (*exec.
 	return cmd, end
 }
 
-// proc is a /proc in which processes are in control groups.
+// proc makes a /proc in which processes are in the given control groups.
 func proc(t *testing.T, of map[int]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -175,7 +175,7 @@ func TestIdentifyAnotherUser(t *testing.T) {
 	for g := range uint32(100) {
 		many = append(many, 5000+g)
 	}
-	program, err := os.ReadFile(self(t)) // where every user can start it
+	program, err := os.ReadFile(self(t)) // make a copy that every user can start
 	if err == nil {
 		err = os.WriteFile(dir+"/program", program, 0o755)
 	}
@@ -190,9 +190,9 @@ func TestIdentifyAnotherUser(t *testing.T) {
 	}
 }
 
-// TestPassedSocket has a process hand its connection to another and end. The connection was never
-// that of who holds it now; and the number of the process that connected, which may be anybody's by
-// now, is not believed.
+// TestPassedSocket: a process hands its connection to another process and ends. The caller is not
+// the process that holds the connection now. The PID of the process that connected may belong to
+// any process by now, so it proves nothing.
 func TestPassedSocket(t *testing.T) {
 	l, path := listen(t)
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -203,7 +203,7 @@ func TestPassedSocket(t *testing.T) {
 	defer ours.Close()
 	cmd := exec.Command(self(t), "pass", path)
 	cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{theirs}
-	if err := cmd.Run(); err != nil { // until it has ended, and its number is free
+	if err := cmd.Run(); err != nil { // it has ended, and its PID is free
 		t.Fatal(err)
 	}
 	theirs.Close()
@@ -225,7 +225,7 @@ func TestPassedSocket(t *testing.T) {
 		t.Fatal("the connection does not live in the other's hands:", err)
 	}
 	nc := accept(t, l)
-	// Somebody has got its number, and is in a pod.
+	// Another process, in a pod, has got its PID.
 	reused := proc(t, map[int]string{
 		cmd.Process.Pid: "/kubepods/pod" + uidB + "/" + id, os.Getpid(): "/kubepods/pod" + uidA + "/" + id})
 	got := Identifier{Cgroups: &Cgroups{}, Proc: reused}.Identify(nc)
@@ -234,8 +234,8 @@ func TestPassedSocket(t *testing.T) {
 	}
 }
 
-// TestPassedWhileItLives has the process that connected live on: it lends what it may itself, and
-// who holds the connection is not asked.
+// TestPassedWhileItLives: the process that connected still runs, so the connection has its rights.
+// The process that holds the connection does not matter.
 func TestPassedWhileItLives(t *testing.T) {
 	l, path := listen(t)
 	cmd, end := process(t, self(t), path, nil)

@@ -19,13 +19,13 @@ import (
 //
 //	callers:
 //	  - user: alice                    # a name or a number; or group:, or tcp: true, or all: true
-//	    namespace: blue                # that of requests that name none
+//	    namespace: blue                # namespace of requests that name none
 //	    access: {blue: write, green: read}
 //	quotas:
-//	  default: {connections: 100}      # what is left out is as without a policy
+//	  default: {connections: 100}      # missing fields are as without a policy
 //	  blue: {keys: 1000}
 //	namespaces:
-//	  "*": {durable: false}            # those that are not named here
+//	  "*": {durable: false}            # namespaces that are not named here
 //	  blue: {durable: true}            # new keys are kept in etcd
 //
 // read includes watch; write includes read and creating keys. "*" stands for all namespaces. If
@@ -39,7 +39,7 @@ type Policy struct {
 }
 
 type rule struct {
-	who       string // for people
+	who       string // for error messages
 	uid, gid  *uint32
 	tcp, all  bool
 	namespace string
@@ -56,7 +56,7 @@ const (
 	WriteAccess
 )
 
-// allows says whether access includes a verb.
+// allows reports whether access includes a verb.
 func (a Access) allows(v Verb) bool {
 	switch v {
 	case Read, Watch:
@@ -245,8 +245,8 @@ func (p *Policy) Quota(subject string) Quota {
 	return p.base
 }
 
-// Durable says whether a namespace's new keys are to be kept in etcd, and whether the policy says
-// anything about that.
+// Durable reports whether a namespace's new keys are kept in etcd, and whether the policy specifies
+// that.
 func (p *Policy) Durable(namespace string) (durable, said bool) {
 	if durable, said = p.durable[namespace]; !said {
 		durable, said = p.durable[allNamespaces]
@@ -254,7 +254,7 @@ func (p *Policy) Durable(namespace string) (durable, said bool) {
 	return durable, said
 }
 
-// HasDurable says whether any namespace's keys are to be kept in etcd.
+// HasDurable reports whether any namespace's keys are kept in etcd.
 func (p *Policy) HasDurable() bool {
 	for _, durable := range p.durable {
 		if durable {
@@ -325,8 +325,8 @@ func (p *Policy) stranger(c Caller) error {
 	return denied(ruleUnknown, "", "%s", c)
 }
 
-// Subject implements [Authorizer]: the user, whatever the namespace, since several users may have
-// rights in one.
+// Subject implements [Authorizer]. The subject is the user, and not a namespace, because several
+// users may have rights in one.
 func (p *Policy) Subject(c Caller) string { return c.Principal() }
 
 // Files is the Authorizer without a policy: any process that may open the socket's file may do

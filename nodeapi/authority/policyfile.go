@@ -83,8 +83,8 @@ func (f *PolicyFile) look() (bool, error) {
 	return true, nil
 }
 
-// Follow checks for changes every now and then until ctx ends, and reports them. If it does not
-// understand a new policy, it logs that, and the old one stays in force.
+// Follow checks for changes at an interval until ctx ends, and reports them. If a new policy is
+// invalid, it logs the error, and the old policy stays in force.
 func (f *PolicyFile) Follow(ctx context.Context, every time.Duration, log *slog.Logger, changed func()) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -32,7 +32,7 @@ type Quota struct {
 var DefaultQuota = Quota{Connections: 2048, Watches: 50_000, RequestsPerSecond: 50_000, Burst: 20_000,
 	ListsPerSecond: 20, Keys: 10_000}
 
-// listBurst is how many lists may come at once.
+// listBurst is the maximum number of lists at once.
 func (q Quota) listBurst() int { return int(min(math.Ceil(5*q.ListsPerSecond), math.MaxInt32)) }
 
 func (q Quota) check() error {
@@ -138,7 +138,7 @@ func (a *Account) Close() {
 	a.u.connections--
 }
 
-// Connections are how many connections the subject has.
+// Connections returns the number of connections of the subject.
 func (a *Account) Connections() int {
 	a.q.mu.Lock()
 	defer a.q.mu.Unlock()
@@ -180,7 +180,7 @@ func (a *Account) Request(n int) error {
 		float64(a.u.requests.Limit()), a.u.requests.Burst())
 }
 
-// List counts a page of keys that is listed: the controller or etcd looks for the names of each.
+// List counts a page of a list, whose names the controller or etcd must search.
 func (a *Account) List() error {
 	if a.u.lists.AllowN(a.q.clock.Now(), 1) {
 		return nil

@@ -116,7 +116,7 @@ func (c Cell) Encode() []byte {
 	return append(b, packed...)
 }
 
-// ErrForeign says that the node API has not written a value: another program wrote to the key
+// ErrForeign means that the node API has not written a value: another program wrote to the key
 // directly.
 var ErrForeign = errors.New("the value was not written by the node API")
 
@@ -150,7 +150,7 @@ type packing byte
 
 const (
 	raw     packing = iota
-	number          // an integer of 64 bits, two's complement in as few bytes as it takes
+	number          // a 64-bit integer, in two's complement with as few bytes as possible
 	address         // IPv4 address and port
 )
 

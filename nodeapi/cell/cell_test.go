@@ -50,8 +50,8 @@ func TestCells(t *testing.T) {
 	}
 }
 
-// What the smallest profile has room for: the longest number, bound to a lease, and an address in
-// each kind that takes one.
+// The smallest profile has room for the longest number bound to a lease, and for an address in each
+// kind that has one.
 func TestSixteenBytes(t *testing.T) {
 	for _, c := range []Cell{
 		{Kind: Bound, Value: []byte(strconv.Itoa(math.MinInt64))},
@@ -86,7 +86,7 @@ func TestLeaseIDs(t *testing.T) {
 	}
 }
 
-// What is read is written the same way, or is refused; a value comes out as it went in.
+// Decoded bytes are either refused or encoded to the same bytes. Encoding preserves values.
 func FuzzDecode(f *testing.F) {
 	for _, s := range []string{"", "\x00on", "\x10\xF9", "\x20123456", "\x01123456x", "\x03123456789", "-0", "1.2.3.4:5"} {
 		f.Add([]byte(s))

@@ -55,8 +55,8 @@ func (s *Service) Resolve(ctx context.Context, item store.Item, eventual bool) (
 		if eventual {
 			return Value{Item: store.Item{Key: item.Key, Version: item.Version}}, nil
 		}
-		// The lease may have been gone before the item was read, or after somebody wrote over it,
-		// and the conditional deletion tells which.
+		// The lease may have ended before the item was read, or after another write replaced the
+		// item. The conditional deletion shows which.
 		after, deleted, err := s.store.CompareAndDelete(ctx, item.Key, item.Version)
 		if err != nil {
 			if after, err = s.store.Get(ctx, item.Key, false); err != nil {
@@ -71,9 +71,9 @@ func (s *Service) Resolve(ctx context.Context, item store.Item, eventual bool) (
 	}
 }
 
-// Watch is the store's Watch, and also watches the leases of the keys: a key whose lease lapses is
-// deleted, and the watch reports that. Each change goes through Resolve, which may find a change
-// that another Service has made.
+// Watch is like the store's Watch, but also follows the leases of the keys. If a lease lapses, its
+// keys are deleted, and the watch reports that. Each change goes through Resolve, which may find a
+// deletion by another Service.
 func (s *Service) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
 	hangs := map[string]*user{}
 	release := func(name string) {

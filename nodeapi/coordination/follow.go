@@ -243,21 +243,21 @@ func (s *Service) lost(k leaseKey) {
 	}
 }
 
-// bind notes that a key is bound to a lease, so that it goes when the lease does: soon, if the
-// lease is gone already.
+// bind notes that a key is bound to a lease, so that it is deleted with the lease; if the lease is
+// already gone, it is deleted soon.
 func (s *Service) bind(k leaseKey, key store.Key) {
 	s.mu.Lock()
 	l := s.get(k)
 	l.keep = true
 	l.bound[key] = struct{}{}
-	if l.timer == nil { // nothing is known about it
+	if l.timer == nil { // nothing is known about the lease
 		s.arm(l, 0)
 	}
 	s.mu.Unlock()
 }
 
-// note does the same for a key that another Service bound: if the lease is gone at this Service's
-// next check, the key is deleted.
+// note is like bind for a key that another Service bound. It deletes the key if the lease is gone
+// at this Service's next check.
 func (s *Service) note(k leaseKey, key store.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// history is what the programs of a run saw of locks and permits.
+// history is what the programs of a run observed of locks and permits.
 type history struct {
 	begin time.Time
 
@@ -32,13 +32,13 @@ type history struct {
 	broken []string
 }
 
-// hold is a lock in somebody's hands: from the answer until he gives it back, or can no longer be
-// sure of it, which may be at once.
+// hold is a period in which a program held a lock: from the answer until it released the lock or
+// could no longer be sure that it held it, which may be at once.
 type hold struct {
-	name     string // with the permit
+	name     string // the lock's name, with the number of the permit
 	token    uint64
 	who      string
-	from, to time.Duration // to is set when it ends
+	from, to time.Duration // to is set at the end
 }
 
 type taken struct {
@@ -70,15 +70,15 @@ func (h *history) call(client int, in taken, from time.Duration, out outcome) {
 		Return: end})
 }
 
-// lockState is the newest token of a lock, and whether it is held by that.
+// lockState is the newest token of a lock, and whether the lock is held with it.
 type lockState struct {
 	token uint64
 	held  bool
 }
 
-// locks says what may be answered: each token is greater than all before it; a token is given back
-// once, and only while it is the newest. Whoever cannot be sure that its lease lives may find it
-// gone.
+// locks is the model of correct answers: each token is greater than all earlier ones, and a token
+// is released once, and only while it is the newest. A program that cannot be sure that its lease
+// is alive may find the lock gone.
 var locks = porcupine.Model{
 	Partition: func(h []porcupine.Operation) [][]porcupine.Operation {
 		by := map[string][]porcupine.Operation{}
@@ -110,11 +110,11 @@ var locks = porcupine.Model{
 	DescribeOperation: func(in, out any) string { return fmt.Sprintf("%+v: %+v", in, out) },
 }
 
-// patience is how long one history is looked at: the search for an order may take for ever.
+// patience bounds the check of one history, because the search for an order may take forever.
 const patience = 10 * time.Second
 
-// check says what is wrong with the history. It is not for a bubble of synctest, whose clock would
-// stand still while it searches, so that it would have no end.
+// check returns the errors in the history. It must not run in a bubble of synctest, whose clock
+// would stand still during the search, so that patience would never pass.
 func (h *history) check(t *testing.T) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -145,23 +145,23 @@ func (h *history) check(t *testing.T) []string {
 }
 
 // run is a world with servers that die, a store that fails, clocks that run at different speeds,
-// and programs that take locks and permits.
+// and programs that acquire locks and permits.
 type run struct {
 	*history
 	store   *store.Memory
-	rand    *rand.Rand // of the main program alone
+	rand    *rand.Rand // only for the main program
 	mu      sync.Mutex
 	servers []*server
-	dead    map[*server]chan struct{} // closed when it is killed
+	dead    map[*server]chan struct{} // closed when the server is killed
 	number  int
 
-	parked sync.WaitGroup // programs that have given back what they held, and stay connected
-	quiet  chan struct{}  // closed when they may go
+	parked sync.WaitGroup // programs that hold nothing, and stay connected
+	quiet  chan struct{}  // closed when they may end
 }
 
 func (r *run) seed() *rand.Rand { return rand.New(rand.NewPCG(r.rand.Uint64(), r.rand.Uint64())) }
 
-// slewed is how fast a clock may run (package clock).
+// slewed returns the rate of a slewed clock (package clock).
 func slewed(random *rand.Rand) float64 {
 	switch random.IntN(3) {
 	case 0:
@@ -203,14 +203,14 @@ func (r *run) trouble() {
 	p := []float64{0, 0.02, 0.1, 0.3}[r.rand.IntN(4)]
 	f := faults{refuse: p, silent: p / 2, nothing: p / 2, late: p / 2, later: 3 * time.Second,
 		delay: []time.Duration{0, time.Millisecond, 50 * time.Millisecond, 400 * time.Millisecond}[r.rand.IntN(4)]}
-	if r.rand.IntN(6) == 0 { // it is cut off
+	if r.rand.IntN(6) == 0 { // the server is cut off from the store
 		f.refuse = 1
 	}
 	s, _ := r.some(r.rand)
 	s.view.set(f)
 }
 
-// simulate runs the programs for a while, and says what went wrong.
+// simulate runs the programs for some time, and returns the errors.
 func simulate(t *testing.T, seed uint64) []string {
 	var h *history
 	synctest.Test(t, func(t *testing.T) {
@@ -262,8 +262,8 @@ func simulate(t *testing.T, seed uint64) []string {
 	return h.check(t)
 }
 
-// after looks at what is left when all programs have ended: whatever was held is another's in time,
-// and nothing stays in the store.
+// after checks the state when all programs have ended: every lock can be acquired in time, and
+// nothing stays in the store.
 func (r *run) after() {
 	ctx := context.Background()
 	s := r.servers[0]
@@ -290,21 +290,21 @@ func (r *run) after() {
 	}
 }
 
-// sweep has everything go whose lease has lapsed.
+// sweep deletes everything whose lease has lapsed.
 func (r *run) sweep() {
-	time.Sleep(4 * time.Second) // what is executed late has been by then
+	time.Sleep(4 * time.Second) // by then delayed calls have been executed
 	if err := r.servers[0].Sweep(context.Background(), "ns"); err != nil {
 		r.wrong("%v", err)
 	}
 	time.Sleep(limit + 5*time.Second)
 }
 
-// limit is how long a dead holder's lock may take to become another's, by the slowest clock: the
-// longest time to live, the margin, and a bit.
+// limit bounds the time until a dead holder's lock can be acquired, by the slowest clock: the
+// longest time to live, the margin, and some slack.
 const limit = 3*time.Second*9/8*1001/899 + 2*time.Second
 
-// program is a program that connects, takes something, holds it, and gives it back, or dies. In the
-// end it stays connected, holding nothing, until quiet.
+// program connects, acquires something, holds it, and releases it or dies. At the end it stays
+// connected without holding anything, until quiet is closed.
 func (r *run) program(ctx context.Context, number int, random *rand.Rand) {
 	stays := false
 	for ctx.Err() == nil {
@@ -332,7 +332,7 @@ type client struct {
 	dead   <-chan struct{}
 	rand   *rand.Rand
 	number int
-	own    *ownLease // nil: the connection's
+	own    *ownLease // nil: the connection's lease
 	died   bool
 }
 
@@ -341,14 +341,14 @@ type ownLease struct {
 	id   string
 	mu   sync.Mutex
 	rate float64       // of the program's clock, which may be slewed
-	sure time.Time     // it lives until then, by that clock
-	gone chan struct{} // closed when that was over, once
+	sure time.Time     // by this clock, the lease is certainly alive until then
+	gone chan struct{} // closed when that time has passed once
 }
 
-// lasts is how long something that d has been said about lasts by the program's clock.
+// lasts converts a duration to the program's clock.
 func (o *ownLease) lasts(d time.Duration) time.Duration { return time.Duration(float64(d) / o.rate) }
 
-// lost is closed when the program is no longer sure of what it holds.
+// lost is closed when the program can no longer be sure that it holds the lock.
 func (p *client) lost() <-chan struct{} {
 	if p.own != nil {
 		return p.own.gone
@@ -378,11 +378,11 @@ func (p *client) within(ctx context.Context, d time.Duration) (context.Context, 
 	return ctx, func() { close(stop); cancel() }
 }
 
-// run takes one thing after another; then it waits, with its leases alive.
+// run acquires one lock or permit after another. Then it waits, with its leases alive.
 func (p *client) run(ctx context.Context, wait func()) {
 	defer func() { wait() }()
 	ttl := []int{500, 1000, 3000}[p.rand.IntN(3)]
-	if p.rand.IntN(2) == 0 { // with a lease of its own
+	if p.rand.IntN(2) == 0 { // with its own lease
 		begin := time.Now()
 		in, done := p.within(ctx, 5*time.Second)
 		a, err := p.s.Grant(in, "ns", nodeapi.GrantData{TTLMillis: ttl})
@@ -411,7 +411,7 @@ func (p *client) run(ctx context.Context, wait func()) {
 		}
 		name := []string{"x", "y", "s"}[p.rand.IntN(3)]
 		var twin sync.WaitGroup
-		if p.own != nil && p.rand.IntN(3) == 0 { // two of the same lease, at two servers
+		if p.own != nil && p.rand.IntN(3) == 0 { // two locks with the same lease, at two servers
 			s, dead := p.r.some(p.rand)
 			other := &client{r: p.r, s: s, dead: dead, rand: rand.New(rand.NewPCG(p.rand.Uint64(), 1)),
 				number: p.number + 100, o: p.o, own: p.own}
@@ -423,8 +423,9 @@ func (p *client) run(ctx context.Context, wait func()) {
 	}
 }
 
-// keep keeps the program's own lease alive, at any server, until end. One that forgets to, now and
-// then, comes late: it is not sure of the lease in between, but if it lives, it lives.
+// keep keeps the program's own lease alive, at any server, until end. If forgets is set, it
+// sometimes renews late. It is then not sure of the lease in between, although the lease may be
+// alive.
 func (p *client) keep(end <-chan struct{}, ttl time.Duration, forgets bool) {
 	random := rand.New(rand.NewPCG(uint64(p.number), uint64(p.r.now())))
 	own := p.own
@@ -479,7 +480,7 @@ func (p *client) keep(end <-chan struct{}, ttl time.Duration, forgets bool) {
 	}
 }
 
-// take takes something, holds it for a while, and gives it back, unless the program dies.
+// take acquires a lock or permit, holds it for a while, and releases it, unless the program dies.
 func (p *client) take(ctx context.Context, ttl int, name string) {
 	d := nodeapi.LockData{Name: name, TTLMillis: ttl}
 	if p.own != nil {
@@ -501,7 +502,7 @@ func (p *client) take(ctx context.Context, ttl int, name string) {
 		a, err = p.s.Lock(in, "ns", p.o, d)
 	}
 	if err != nil || !a.Held {
-		p.died = p.died || over(p.dead) // it may have taken it, and nobody is left to give it back
+		p.died = p.died || over(p.dead) // it may have acquired it, and no one will release it
 		return
 	}
 	token, _ := strconv.ParseUint(a.Token, 10, 64)
@@ -535,12 +536,12 @@ func (p *client) take(ctx context.Context, ttl int, name string) {
 		}
 		time.Sleep(time.Second)
 	}
-	if p.rand.IntN(3) == 0 { // an old token
+	if p.rand.IntN(3) == 0 { // release with an old token, too
 		p.unlock(what, token, func() bool { return true })
 	}
 }
 
-// unlock says whether it is known that the token stands for nothing any more.
+// unlock reports whether the token is known to be invalid afterwards.
 func (p *client) unlock(what string, token uint64, lapsed func() bool) bool {
 	s := p.s
 	if p.rand.IntN(3) == 0 {
@@ -562,8 +563,8 @@ func (p *client) unlock(what string, token uint64, lapsed func() bool) bool {
 	return err == nil || notHeld
 }
 
-// Locks and permits are held by one at a time, tokens grow, who keeps alive keeps, what the dead
-// held is another's in time, and nothing is left.
+// A lock or permit has one holder at a time, and tokens grow. A holder that renews its lease keeps
+// the lock; a dead holder's lock can be acquired in time. At the end nothing is left.
 func TestHistories(t *testing.T) {
 	seeds := uint64(25)
 	if racedetector.Enabled {

@@ -13,12 +13,12 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// lateNews is a store whose reads and watches tell late what they have found.
+// lateNews is a store whose reads and watches deliver their results late.
 type lateNews struct {
 	store.Store
 	mu         *sync.Mutex
 	random     *rand.Rand
-	get, watch time.Duration // at most
+	get, watch time.Duration // maximum delays
 }
 
 func (l *lateNews) late(ctx context.Context, most time.Duration) {
@@ -43,8 +43,8 @@ func (l *lateNews) Watch(ctx context.Context, w store.Watch, tell func([]store.C
 	})
 }
 
-// However late a server hears of an instance that is kept alive, it tells nobody of one that has
-// been gone for longer than its time to live; and it tells about those that live.
+// However late a server's news are, it never reports an instance that has been gone for longer than
+// its time to live, and it reports those that are alive.
 func TestServicesWithLateNews(t *testing.T) {
 	const ttl = 4 * time.Second
 	for _, late := range []lateNews{{}, {watch: ttl}, {get: ttl / 8}, {get: ttl / 8, watch: 2 * ttl}} {
@@ -56,8 +56,8 @@ func TestServicesWithLateNews(t *testing.T) {
 	}
 }
 
-// What a server has registered and taken back itself it knows at once, however late the news of its
-// own writes come to it.
+// A server immediately knows the instances that it has registered and removed itself, however late
+// the news of its own writes arrive.
 func TestOwnServicesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := &lateNews{Store: store.NewMemory(64), mu: new(sync.Mutex), random: rand.New(rand.NewPCG(1, 45)),
@@ -90,7 +90,8 @@ func TestOwnServicesAtOnce(t *testing.T) {
 	})
 }
 
-// instanceThatDies keeps an instance alive at one server for a while, and asks another for it.
+// instanceThatDies keeps an instance alive at one server for some time, and queries another server
+// for it.
 func instanceThatDies(t *testing.T, seed uint64, late lateNews, ttl time.Duration) {
 	random := rand.New(rand.NewPCG(seed, 44))
 	shared := store.NewMemory(64)

@@ -10,9 +10,9 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/overlay"
 )
 
-// mutants are the rules that can be left out, and how: edits that make of the shipped Service one
-// that leaves the rule out. The shipped one has no switches for that: TestMutants has the tests
-// built with the edits, once for all.
+// mutants are the rules that can be disabled: each is an edit of the shipped Service that disables
+// a rule. The shipped Service has no such switches, so TestMutants builds the tests with all edits,
+// once.
 var mutants = []struct{ rule, file, old, new string }{
 	{"a lease is deleted by its version", "follow.go",
 		`if item, _, err = s.store.CompareAndDelete(ctx, l.key.store(), item.Version); err != nil {`,
@@ -101,7 +101,7 @@ var mutants = []struct{ rule, file, old, new string }{
 `},
 }
 
-// overlaid is the file that has the edits' switch.
+// overlaid is the file with the switch that selects an edit.
 const overlaid = `package coordination
 
 import "os"
@@ -109,10 +109,10 @@ import "os"
 var leftOut = os.Getenv("NETCRAQ_TEST_LEFT_OUT")
 `
 
-// mutantSeeds is how many seeds a mutant may take to be noticed.
+// mutantSeeds is the number of seeds in which a mutant must be detected.
 const mutantSeeds = 400
 
-// Without any one of the rules something is wrong in some history.
+// If any one rule is disabled, some history has an error.
 func TestMutants(t *testing.T) {
 	if racedetector.Enabled {
 		t.Skip("skipped: with the race detector this takes minutes; make test runs it without")
@@ -137,7 +137,7 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// TestHunt runs seeds until one notices that a rule is left out.
+// TestHunt runs seeds until one detects that a rule is disabled.
 func TestHunt(t *testing.T) {
 	rule := os.Getenv("NETCRAQ_TEST_LEFT_OUT")
 	if rule == "" {
@@ -152,12 +152,12 @@ func TestHunt(t *testing.T) {
 	t.Errorf("%s: not noticed in %d seeds", rule, mutantSeeds)
 }
 
-// build builds the tests with all mutants in them.
+// build builds the tests with all mutants.
 func build(t *testing.T) string {
 	t.Helper()
 	sources := overlay.Sources{"overlaid.go": overlaid}
 	for _, m := range mutants {
-		if m.file != "" { // else its edit is in another's
+		if m.file != "" { // otherwise another mutant has its edit
 			sources.Edit(t, m.file, m.old, m.new)
 		}
 	}

@@ -145,7 +145,7 @@ func (o *Owner) keep(at ownedKey, l *owned, ttl time.Duration, last time.Time, n
 	}
 }
 
-// has records a lease that the Owner was granted.
+// has records a lease that was granted to the Owner.
 func (o *Owner) has(k leaseKey) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 type counting struct {
 	store.Store
 	reads, writes atomic.Int32
-	// lose is how many deletions are not answered, although they are done.
+	// lose is the number of deletions that are executed but not answered.
 	lose atomic.Int32
 }
 
@@ -40,8 +40,8 @@ func (c *counting) CompareAndDelete(ctx context.Context, key store.Key, at wire.
 	return item, deleted, err
 }
 
-// A lock that was taken and given back here before takes one write for each, and a read alongside
-// the first; whoever comes in between is noticed by the versions.
+// Acquiring and releasing a lock that this server has released before takes one write each, and a
+// read in parallel with the first one. A change by another server is detected by the versions.
 func TestLocksByWhatIsRemembered(t *testing.T) {
 	ctx := t.Context()
 	st := &counting{Store: store.NewMemory(1024)}
@@ -91,20 +91,21 @@ func TestLocksByWhatIsRemembered(t *testing.T) {
 		t.Errorf("ten times lock and unlock: %s reads and writes, want 10 20", got)
 	}
 	unlock(here, first, nodeapi.CodeNotHeld) // an old token
-	theirs := lock(there, other, true)       // what is remembered here is no longer so
+	theirs := lock(there, other, true)       // makes the state remembered here obsolete
 	lock(here, lease, false)
-	unlock(here, theirs, "") // by whoever has the token
+	unlock(here, theirs, "") // any caller with the token may release it
 	unlock(there, theirs, nodeapi.CodeNotHeld)
 	mine := lock(here, lease, true)
 	unlock(there, mine, "")
 	unlock(here, mine, nodeapi.CodeNotHeld)
-	// The answer of a deletion is lost: whether it was held until then nobody knows.
+	// The answer to a deletion is lost, so it is unknown whether the lock was held until then.
 	mine = lock(here, lease, true)
 	st.lose.Store(1)
 	unlock(here, mine, nodeapi.CodeOutcomeUnknown)
 	lock(there, other, true)
 	lock(here, lease, false)
-	// A lease that has gone takes nothing, although it was there when it was seen last.
+	// A lock cannot be acquired with a lease that is gone, even if the lease existed when it was
+	// last seen.
 	unlock(there, last, "")
 	if err := there.Revoke(ctx, "n", nodeapi.LeaseData{Lease: lease.Lease}); err != nil {
 		t.Fatal(err)

@@ -23,23 +23,23 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// TestScenarios runs the stories in testdata/scenarios, in simulated time. A story is servers of
-// several nodes at one store, and programs that are connected to them. A line of a story is
+// TestScenarios runs the stories in testdata/scenarios, in simulated time. A story has servers of
+// several nodes with one store, and programs that are connected to them. The lines of a story are:
 //
-//	serve SERVER [rate=R]             a server, whose clock runs R times as fast as time
+//	serve SERVER [rate=R]             starts a server, whose clock runs R times as fast as time
 //	kill SERVER                       its node loses its power
 //	lose SERVER refuse|silent|nothing|late|none      what its store does with calls from now on
 //	connect PROGRAM SERVER            a program gets a connection
 //	disconnect PROGRAM
 //	sleep D
-//	keys                              what the store has
+//	keys                              prints the keys in the store
 //	PROGRAM: FUNCTION ARGUMENT...     a call of the node API, for example: p: lock db wait=0
-//	PROGRAM: &N FUNCTION ARGUMENT...  the same, in the background: its answer is told when it comes
+//	PROGRAM: &N FUNCTION ARGUMENT...  a call in the background; its answer is printed when it comes
 //
-// The word secretly keeps a token out of the transcript: whether a dead holder's lock is deleted,
-// or taken over, is a matter of chance. Times are cut off after a tenth of a second, since so is
-// who looks first at what two do at one time. Leases are printed as L1, L2, ... in the order in
-// which they appear, and are named so; granted is the one that was granted last.
+// The word "secretly" hides a token in the transcript, because chance decides whether a dead
+// holder's lock is deleted or taken over. Times are truncated to a tenth of a second, because
+// chance also decides the order of simultaneous reads. Leases are named L1, L2, ... in the order in
+// which they appear; "granted" is the lease that was granted last.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		synctest.Test(t, func(t *testing.T) {
@@ -70,7 +70,7 @@ type story struct {
 	servers  map[string]*server
 	programs map[string]*program
 	leases   []string
-	granted  string // the last one
+	granted  string // the lease that was granted last
 	out      strings.Builder
 
 	mu      sync.Mutex
@@ -94,7 +94,7 @@ type answer struct {
 	text       string
 }
 
-// say notes a line; it is printed when everything that happens at its time has.
+// say notes a line. It is printed after everything else that happens at the same time.
 func (w *story) say(background bool, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,7 +103,7 @@ func (w *story) say(background bool, format string, args ...any) {
 
 var leaseID = regexp.MustCompile(`\b[0-9a-f]{12}\b`)
 
-// tell prints what was said, with the time where that differs from the last line's.
+// tell prints the noted lines, with the time if it differs from that of the preceding line.
 func (w *story) tell() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -176,10 +176,10 @@ func (w *story) line(t *testing.T, line string) {
 	w.tell()
 }
 
-// noLease is the name of a lease that never was.
+// noLease is the name of a lease that never existed.
 const noLease = "000000000000"
 
-// lease gives a lease's number.
+// lease returns the name of a lease.
 func (w *story) lease(id string) string {
 	if id == noLease {
 		return id
@@ -226,7 +226,7 @@ func (w *story) keys() {
 	}
 }
 
-// call does a call and tells its answer.
+// call makes a call and returns its answer as text.
 func (w *story) call(p *program, function string, args []string) string {
 	var free []string
 	var hidden bool

@@ -15,7 +15,7 @@ import (
 // MaxPermits is the largest number of permits of a semaphore.
 const MaxPermits = 256
 
-// permitBits of a token say which permit it stands for.
+// permitBits is the number of bits of a token that identify the permit.
 const permitBits = 8
 
 // Acquire acquires a permit of a semaphore, or waits for one. Each permit is a key like a lock's. A
@@ -51,7 +51,7 @@ func (s *Service) Release(ctx context.Context, ns string, d nodeapi.UnlockData) 
 	return s.giveBack(ctx, permit, version)
 }
 
-// permitOf is the key of the permit that a token stands for, and the key's version.
+// permitOf returns the key of the permit that a token identifies, and the key's version.
 func permitOf(semaphore store.Key, v wire.Version) (store.Key, wire.Version) {
 	return permitKey(semaphore, int(v&(1<<permitBits-1))), wire.MakeVersion(v.Epoch(), v.Sequence()>>permitBits)
 }

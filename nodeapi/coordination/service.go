@@ -1,6 +1,6 @@
 // Package coordination implements leases, and the features that depend on them: keys that expire,
-// locks, leaders, semaphores and services. It needs only a store.Store, and a clock by which it
-// measures durations. docs/coordination.md says what it guarantees, and why.
+// locks, leaders, semaphores and services. It needs only a store.Store and a clock for durations.
+// docs/coordination.md describes its guarantees and their reasons.
 package coordination
 
 import (
@@ -22,8 +22,8 @@ import (
 // Clock measures durations. Readings of two clocks are never compared.
 type Clock interface {
 	Now() time.Time
-	// AfterFunc calls f in a goroutine of its own when d has passed. stop prevents that, if it is
-	// not too late.
+	// AfterFunc calls f in its own goroutine after d. stop prevents the call, unless it has already
+	// begun.
 	AfterFunc(d time.Duration, f func()) (stop func() bool)
 }
 
@@ -43,7 +43,7 @@ type Unslewed struct{ Monotonic }
 // Now implements [Clock]. Its results can be compared only with each other.
 func (Unslewed) Now() time.Time { return time.Unix(0, 0).Add(clock.Raw()) }
 
-// Options of a Service.
+// Options are the options of a Service.
 type Options struct {
 	// Clock must not be slewed, because other Services measure the same time with their clocks
 	// (margin). nil: Monotonic, which is enough for tests.
@@ -192,7 +192,7 @@ const (
 	nudgePrefix    = cell.ReservedPrefix + "nudge/"
 )
 
-// named builds a key from a name that a program has chosen. tail is how many further bytes may
+// named builds a key from a name that a program has chosen. tail is the number of bytes that may
 // follow it.
 func named(ns, prefix, what, name string, tail int) (store.Key, error) {
 	room := nodeapi.MaxKeyName - len(prefix) - tail

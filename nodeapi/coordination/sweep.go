@@ -17,9 +17,9 @@ const DefaultSweep = 10 * time.Minute
 // calls.
 const sweepPause = time.Millisecond
 
-// Sweep reads all keys of a namespace once. It finds keys whose lease has lapsed although no living
-// server knew about it, and leases that nobody has reported since. These leases then end within
-// their time to live and an eighth of it.
+// Sweep reads all keys of a namespace once. It finds keys whose lease has lapsed while no running
+// server knew about it, and leases that no server follows. These leases then end within their time
+// to live plus an eighth of it.
 func (s *Service) Sweep(ctx context.Context, ns string) error {
 	keys, err := s.store.List(ctx, ns, "")
 	if err != nil {
@@ -47,7 +47,8 @@ func (s *Service) Sweep(ctx context.Context, ns string) error {
 	return nil
 }
 
-// sweeps sweeps a namespace now and then, beginning when this Service first sees a lease there.
+// sweeps sweeps a namespace at random intervals, beginning when this Service first sees a lease
+// there.
 // s.mu is held.
 func (s *Service) sweeps(ns string) {
 	if s.swept[ns] || s.sweepEvery < 0 || s.closed {

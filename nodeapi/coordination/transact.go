@@ -47,10 +47,10 @@ type Transacted struct {
 	Failed []Value
 }
 
-// Transact writes programs' keys at one moment, if all comparisons hold then. The store compares
-// versions only. So the Service reads the key, checks the comparison with a value or with absence,
-// and then compares with the version that it has read. If the store finds another version, the
-// Service reads again.
+// Transact writes programs' keys atomically, if all comparisons hold. The store compares only
+// versions. For a comparison with a value or with absence, the Service reads the key, checks the
+// comparison, and then lets the store compare with the version that it has read. If the store finds
+// another version, the Service reads again.
 func (s *Service) Transact(ctx context.Context, ns string, compare []Comparison, writes []Write) (out Transacted,
 	err error) {
 	t := store.Transaction{Namespace: ns, Compare: make([]store.Comparison, len(compare))}

@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// busyStore is a store in which others write a key between any two calls.
+// busyStore is a store in which another writer changes a key between any two calls.
 type busyStore struct {
 	*store.Memory
 	key   store.Key
@@ -29,8 +29,8 @@ func (s *busyStore) Transact(ctx context.Context, t store.Transaction) (store.Tr
 	return s.Memory.Transact(ctx, t)
 }
 
-// A transaction that others overtake again and again pauses between its attempts, each of which
-// reads all compared keys. It says that nothing was done when its time is over.
+// A transaction that other writers repeatedly overtake pauses between its attempts, each of which
+// reads all compared keys. When its time is over, it reports that nothing was written.
 func TestTransactIsOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &busyStore{Memory: store.NewMemory(100), key: store.Key{Namespace: "ns", Name: "k"}}

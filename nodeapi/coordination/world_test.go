@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// crooked is a clock that runs rate times as fast as time does, and began at another hour. Its
-// timers are slewed alongside: they run timers times as fast.
+// crooked is a clock that runs rate times as fast as time, with another origin. Its timers are
+// slewed, too: they run `timers` times as fast.
 type crooked struct {
 	begin        time.Time
 	rate, timers float64
@@ -24,21 +24,21 @@ func (c crooked) Now() time.Time {
 }
 
 func (c crooked) AfterFunc(d time.Duration, f func()) func() bool {
-	// Rounded up: who is woken too early waits for no time at all, for ever.
+	// Rounded up: a caller that is woken too early would wait again for a time of 0, forever.
 	return time.AfterFunc(time.Duration(float64(d)/c.rate/c.timers)+1, f).Stop
 }
 
-// faults are what a store does to its callers, each with a probability.
+// faults are the faults of a store, each with a probability.
 type faults struct {
-	refuse  float64       // CodeUnavailable, nothing was done
-	silent  float64       // CodeOutcomeUnknown: it was executed
-	nothing float64       // CodeOutcomeUnknown: it was not
-	late    float64       // CodeOutcomeUnknown: it is, later
-	delay   time.Duration // a call takes up to this, before and after it is executed
-	later   time.Duration // what is executed later is so within this
+	refuse  float64       // CodeUnavailable; the call was not executed
+	silent  float64       // CodeOutcomeUnknown; it was executed
+	nothing float64       // CodeOutcomeUnknown; it was not executed
+	late    float64       // CodeOutcomeUnknown; it is executed later
+	delay   time.Duration // maximum delay before and after the execution of a call
+	later   time.Duration // maximum delay of a late execution
 }
 
-// faulty is the store as one server sees it.
+// faulty is the store as one server accesses it.
 type faulty struct {
 	store.Store
 	mu     sync.Mutex
@@ -59,7 +59,7 @@ func (f *faulty) kill() {
 	f.dead = true
 }
 
-// fate says what becomes of a call.
+// fate determines what happens to a call.
 func (f *faulty) fate() (p float64, is faults, before, after, later time.Duration, dead bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,7 +82,7 @@ func nap(ctx context.Context, d time.Duration) {
 	}
 }
 
-// call does a call, or what fate has decided. A server that was killed hears of nothing any more.
+// call executes a call, or the fault that fate has chosen. A killed server gets no more answers.
 func (f *faulty) call(ctx context.Context, writes bool, do func(ctx context.Context) error) error {
 	p, is, before, after, later, dead := f.fate()
 	if dead {
@@ -189,7 +189,7 @@ func (f *faulty) List(ctx context.Context, ns, prefix string) (keys []store.Key,
 	return keys, failed
 }
 
-// Watch fails like a call does, and ends now and then.
+// Watch fails like a call does, and sometimes ends.
 func (f *faulty) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
 	if err := f.call(ctx, false, func(context.Context) error { return nil }); err != nil {
 		return err
@@ -212,7 +212,7 @@ func (f *faulty) Watch(ctx context.Context, w store.Watch, tell func([]store.Cha
 	})
 }
 
-// server is a node's server: a Service and the store as it sees it.
+// server is a node's server: a Service with its faulty access to the store.
 type server struct {
 	name string
 	*Service
@@ -226,7 +226,7 @@ func newServer(name string, shared store.Store, rate, timers float64, random *ra
 	return &server{name, New(v, Options{Clock: clock, Node: name, Sweep: -1}), v, clock}
 }
 
-// kill ends a server as a power loss does: nothing of it is heard any more.
+// kill ends a server as a power loss does: it sends nothing more.
 func (s *server) kill() {
 	s.view.kill()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -234,7 +234,7 @@ func (s *server) kill() {
 	s.Close(ctx)
 }
 
-// kept gives all keys of a store that have a value.
+// kept returns all keys of a store that have a value.
 func kept(m *store.Memory, ns string) map[string]cell.Cell {
 	out := map[string]cell.Cell{}
 	keys, _ := m.List(context.Background(), ns, "")

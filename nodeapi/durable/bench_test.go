@@ -6,8 +6,9 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// BenchmarkCalls are single calls, one after the other, by a gateway before an etcd in this process
-// that does not wait for its disk, with slots in memory: what the way costs, and no network.
+// BenchmarkCalls measures sequential single calls through a gateway, with an etcd in this process
+// that does not wait for its disk, and with slots in memory. So it measures the software without a
+// network.
 func BenchmarkCalls(b *testing.B) {
 	w := newWorld(b)
 	s := open(b, Options{}, w.gateway())

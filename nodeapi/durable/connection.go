@@ -120,7 +120,7 @@ func Dial(a Access) (*Connection, error) {
 	return c, nil
 }
 
-// Close ends it.
+// Close ends the connection.
 func (c *Connection) Close() error {
 	c.stop()
 	c.connects.Wait()
@@ -136,7 +136,7 @@ func (c *Connection) isThere() bool {
 		return false
 	}
 	state := c.now.Load().ActiveConnection().GetState()
-	// Idle: no call for a long time
+	// idle means that there was no call for a long time
 	return state == connectivity.Ready || state == connectivity.Idle
 }
 

@@ -12,12 +12,13 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/coordination"
 )
 
-// Coordination of a durable namespace: what a dead node held is another's, with a greater token; an
-// old token is refused; instances of a dead node go; and all of it outlives etcd's end.
+// Coordination of a durable namespace: a dead node's lock can be acquired with a greater token, an
+// old token is refused, and instances of a dead node disappear. All of this survives the end of
+// etcd.
 func TestCoordination(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	// A node that is killed hears of nothing and says nothing any more, which its way to etcd does.
+	// A killed node neither sends nor receives anything; here its connection to etcd is cut.
 	relay := newRelay(t, w.gateway())
 	dead := coordination.New(open(t, Options{Patience: time.Second}, relay.url), coordination.Options{Node: "a"})
 	alive := coordination.New(open(t, Options{Patience: time.Second}, w.gateway()), coordination.Options{Node: "b"})
@@ -63,7 +64,8 @@ func TestCoordination(t *testing.T) {
 	w.Start(0)
 	again := func(what string, call func() (nodeapi.LockAnswer, error)) (a nodeapi.LockAnswer) {
 		t.Helper()
-		poll.Nil(t, soon, what, func() (err error) { a, err = call(); return err }) // it may be away for a moment yet
+		// etcd may be unavailable for another moment
+		poll.Nil(t, soon, what, func() (err error) { a, err = call(); return err })
 		return a
 	}
 	second := again("the lock is another's", func() (nodeapi.LockAnswer, error) {

@@ -37,21 +37,22 @@ const MaxValue = 16 << 10
 // namespace that was volatile becomes durable.
 const epoch = 1 << 14
 
-// Options configure a Store. Zero values mean what their comments say.
+// Options configure a Store. Zero values mean the defaults in the fields' comments.
 type Options struct {
 	// Etcd connects to a gateway, or to etcd if no keys are placed. The caller closes it.
 	Etcd *Connection
-	// Quota is how many keys a namespace may have. If it is nil or returns 0, DefaultQuota applies.
+	// Quota returns the maximum number of keys of a namespace. If it is nil or returns 0,
+	// DefaultQuota applies.
 	Quota func(namespace string) int
-	// Patience is how long a call waits for a connection before it is refused. 0: 3 s.
+	// Patience is the time for which a call waits for a connection before it is refused. 0: 3 s.
 	Patience time.Duration
-	// Kept is how long a deleted key's tombstone is kept, at least. 0: ten minutes.
+	// Kept is the minimum time for which a deleted key's tombstone is kept. 0: ten minutes.
 	Kept time.Duration
 	// Metrics is the registry for counters; nil: none.
 	Metrics prometheus.Registerer
 }
 
-// DefaultQuota is how many keys a namespace may have unless configured otherwise.
+// DefaultQuota is the maximum number of keys of a namespace unless configured otherwise.
 const DefaultQuota = 10_000
 
 // Store is the store of durable keys. It is safe for concurrent use.
@@ -107,7 +108,7 @@ func MadeName(namespace string) string { return madePrefix + namespace }
 // version converts the mod revision of a key's entry to a version.
 func version(revision int64) wire.Version { return epoch<<48 + wire.Version(revision) }
 
-// revision is the mod revision of a version; false: no durable key has such a version.
+// revision converts a version to a mod revision; false: no durable key has such a version.
 func revision(v wire.Version) (int64, bool) {
 	r := int64(v) - epoch<<48
 	return r, r > 0
@@ -171,7 +172,8 @@ func (s *Store) get(ctx context.Context, key store.Key) (store.Item, error) {
 // page is the number of names in one answer of etcd.
 const page = 1000
 
-// List implements [store.Store]. Names of deleted keys are there until their tombstones go.
+// List implements [store.Store]. It includes the names of deleted keys until their tombstones
+// expire.
 func (s *Store) List(ctx context.Context, namespace, prefix string) (out []store.Key, err error) {
 	defer s.count.took(callList, time.Now(), &err)
 	etcd, err := s.client(ctx)
@@ -187,7 +189,7 @@ func (s *Store) List(ctx context.Context, namespace, prefix string) (out []store
 	return out, nil
 }
 
-// Page implements [store.Store]. All items of a page have one revision.
+// Page implements [store.Store]. All items of a page belong to one revision.
 func (s *Store) Page(ctx context.Context, r store.Range) (out store.Page, err error) {
 	defer s.count.took(callList, time.Now(), &err)
 	etcd, err := s.client(ctx)
@@ -224,8 +226,8 @@ func (s *Store) Page(ctx context.Context, r store.Range) (out store.Page, err er
 	return out, nil
 }
 
-// scan reads the entries that begin with a prefix, in pages of one revision, which it returns. It
-// fails if that revision is compacted meanwhile.
+// scan reads the entries that begin with a prefix, in pages. All pages belong to one revision,
+// which it returns. It fails if that revision is compacted meanwhile.
 func scan(ctx context.Context, etcd *clientv3.Client, from string, most int64, each func(*mvccpb.KeyValue),
 	more ...clientv3.OpOption) (revision int64, err error) {
 	opts := append(slices.Clone(more), clientv3.WithRange(clientv3.GetPrefixRangeEnd(from)), clientv3.WithLimit(most),
@@ -261,5 +263,5 @@ func fits(key store.Key, value []byte) error {
 	return nil
 }
 
-// IsVersion says whether a version may be a durable key's.
+// IsVersion reports whether a version may belong to a durable key.
 func IsVersion(v wire.Version) bool { _, ok := revision(v); return ok }

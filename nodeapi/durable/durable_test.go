@@ -26,7 +26,7 @@ const ns = "shop"
 
 func key(name string) store.Key { return store.Key{Namespace: ns, Name: name} }
 
-// is fails unless a key is as it should be.
+// is fails unless a key has the expected state.
 func is(t *testing.T, what string, got store.Item, value string, version wire.Version) {
 	t.Helper()
 	if string(got.Value) != value || got.Found != (value != "") || got.Version != version {
@@ -41,7 +41,8 @@ func hasCode(t *testing.T, what string, err error, code nodeapi.Code, says strin
 	}
 }
 
-// What each call does, by a gateway and by etcd itself, with the key in the network and without.
+// The effects of each call, through a gateway and directly at etcd, with the key in the network and
+// without.
 func TestCalls(t *testing.T) {
 	w := newWorld(t)
 	client := etcdtest.Client(t, w.Endpoints()...)
@@ -178,7 +179,8 @@ func calls(ctx context.Context, t *testing.T, s *Store, k store.Key) {
 	}
 }
 
-// A tombstone goes, and its key is one that was never written; one that was written again stays.
+// After a tombstone has expired, its key counts as never written. A key that was written again
+// stays.
 func TestTombstonesGo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -209,7 +211,7 @@ func TestTombstonesGo(t *testing.T) {
 	if v, err := s.Put(ctx, key("goes"), []byte("w")); err != nil || v <= before {
 		t.Errorf("written anew: %v after %v, %v", v, before, err)
 	}
-	// A lease that somebody has revoked is not an obstacle.
+	// A revoked lease is replaced.
 	leases, err := s.o.Etcd.now.Load().Leases(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -218,14 +220,14 @@ func TestTombstonesGo(t *testing.T) {
 		_, _ = s.o.Etcd.now.Load().Revoke(ctx, l.ID)
 	}
 	s.graves.mu.Lock()
-	s.graves.since = time.Now().Add(time.Hour) // it is taken for a lease that lives
+	s.graves.since = time.Now().Add(time.Hour) // the store assumes that the lease is alive
 	s.graves.mu.Unlock()
 	if _, err := s.Delete(ctx, key("stays")); err != nil {
 		t.Errorf("deleting without a lease: %v", err)
 	}
 }
 
-// The quota holds exactly, though many make keys at two nodes at once.
+// The quota holds exactly, although many keys are created concurrently at two nodes.
 func TestQuota(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -256,7 +258,7 @@ func TestQuota(t *testing.T) {
 	if err != nil || len(all) != most {
 		t.Errorf("%d keys, %v", len(all), err)
 	}
-	// Those that are there are written as before, and another namespace has its own.
+	// Existing keys can still be written, and another namespace has its own quota.
 	if _, err := stores[0].Put(t.Context(), all[0], []byte("w")); err != nil {
 		t.Error(err)
 	}
@@ -273,7 +275,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// What was acknowledged is there after etcd was killed; meanwhile calls are refused and say why.
+// Acknowledged writes survive a crash of etcd. Meanwhile calls are refused with a reason.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -319,7 +321,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// Where nobody answers, calls are refused, within their time.
+// If no endpoint answers, calls are refused in time.
 func TestNobody(t *testing.T) {
 	t.Parallel()
 	s := open(t, Options{Patience: time.Minute}, "http://"+testport.Free(t))
@@ -335,8 +337,8 @@ func TestNobody(t *testing.T) {
 	hasCode(t, "a write that was canceled", err, nodeapi.CodeCanceled, "")
 }
 
-// An etcd whose authentication does not let the server write says so, and nothing is of unknown
-// outcome.
+// If etcd's authentication does not let the server write, the error says so, and no outcome is
+// unknown.
 func TestDenied(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})

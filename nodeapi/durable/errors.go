@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 )
 
-// errLeaseGone says that etcd does not know a tombstone's lease: nothing was written.
+// errLeaseGone means that etcd does not know the lease of tombstones, and nothing was written.
 var errLeaseGone = errors.New("etcd does not know the lease of deleted keys")
 
 // failure assigns a code to an error of etcd or of the connection to it.
@@ -29,7 +29,7 @@ func failure(ctx context.Context, doing string, err error, writes bool) error {
 	case code == codes.PermissionDenied || code == codes.Unauthenticated:
 		out.Code = nodeapi.CodePermissionDenied
 		out.Do = fmt.Sprintf("the node's server needs the right to read and write what begins with %s in etcd", Prefix)
-	case writes && code == codes.FailedPrecondition: // by package door
+	case writes && code == codes.FailedPrecondition: // package door has refused it
 		out.Code, out.Do = nodeapi.CodeQuotaExceeded, "delete keys that are not needed: they go after a while"
 	case errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace):
 		out.Code = nodeapi.CodeNoRoom

@@ -96,7 +96,7 @@ func (f *follower) run(ctx context.Context, s *Store) {
 	}
 }
 
-// watch is one watch at etcd; began says whether it has begun.
+// watch is one watch at etcd. began reports whether it has begun.
 func (f *follower) watch(ctx context.Context, s *Store) (began bool) {
 	etcd, err := s.client(ctx)
 	if err != nil {

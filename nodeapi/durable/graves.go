@@ -38,7 +38,7 @@ func (g *graves) lease(ctx context.Context, etcd *clientv3.Client) (clientv3.Lea
 	return g.id, nil
 }
 
-// gone says that etcd knows of no such lease: it was revoked, or etcd restored.
+// gone notes that etcd does not know a lease: it was revoked, or etcd was restored from a backup.
 func (g *graves) gone(id clientv3.LeaseID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

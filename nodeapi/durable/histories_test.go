@@ -19,8 +19,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Histories through two gateways, with keys that come into the network and leave it and an etcd
-// that is killed, are linearizable, in values and in versions.
+// Histories through two gateways are linearizable in values and versions, while keys are placed and
+// removed from the network and etcd is killed.
 func TestLinearizable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -34,7 +34,7 @@ func TestLinearizable(t *testing.T) {
 	stores := []*Store{open(t, o, w.gateway()), open(t, o, w.gateway())}
 	busy, stop := context.WithCancel(t.Context())
 	defer stop()
-	var calls atomic.Int64 // that were answered
+	var calls atomic.Int64 // answered calls
 	more := func(what string) {
 		t.Helper()
 		before := calls.Load()
@@ -77,7 +77,7 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// program reads and writes keys for as long as ctx lasts.
+// program reads and writes keys until ctx ends.
 func program(ctx context.Context, t *testing.T, s *Store, client, keys int,
 	calls *atomic.Int64) (history []linearizable.Call) {
 	random := rand.New(rand.NewPCG(17, uint64(client)))
@@ -117,7 +117,7 @@ func program(ctx context.Context, t *testing.T, s *Store, client, keys int,
 			!errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeTimeout}):
 			t.Errorf("%+v: %v", call, err)
 			fallthrough
-		case err != nil: // nothing was done
+		case err != nil: // the call was not executed
 			call.Nothing = true
 			time.Sleep(10 * time.Millisecond)
 		case !done:

@@ -13,7 +13,8 @@ import (
 
 const metricsPrefix = "netcraq_nodeapi_durable_"
 
-// maxCounted bounds the namespaces whose numbers of keys are shown: each is a time series.
+// maxCounted bounds the namespaces with a metric for their number of keys, because each is a time
+// series.
 const maxCounted = 1000
 
 // The names of the calls in metrics.
@@ -26,7 +27,7 @@ const (
 	callTransact = "transact"
 )
 
-// metrics count the calls of durable keys.
+// metrics count the calls for durable keys.
 type metrics struct {
 	registry prometheus.Registerer
 	seconds  *prometheus.HistogramVec
@@ -73,7 +74,7 @@ func (m *metrics) unregister() {
 	}
 }
 
-// took counts a call that ends now, with the time at which it began.
+// took counts a call that ends now. began is the time of its beginning.
 func (m *metrics) took(call string, began time.Time, err *error) {
 	m.seconds.WithLabelValues(call).Observe(time.Since(began).Seconds())
 	m.calls.WithLabelValues(call, codeOf(*err)).Inc()

@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestMetrics: calls are counted with what became of them, keys with their namespace, and what is
-// counted has its line in the documentation.
+// TestMetrics: calls are counted by result, and keys by namespace. Each metric is in the
+// documentation.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
@@ -34,7 +34,8 @@ func TestMetrics(t *testing.T) {
 	if _, err := s.Get(ctx, key("a"), false); err != nil {
 		t.Fatal(err)
 	}
-	if _, swapped, err := s.CompareAndSwap(ctx, key("a"), 5, []byte("x")); swapped || err != nil { // reads, and is one call
+	// it reads the key, too, but counts as one call
+	if _, swapped, err := s.CompareAndSwap(ctx, key("a"), 5, []byte("x")); swapped || err != nil {
 		t.Fatal(swapped, err)
 	}
 	if _, err := s.Delete(ctx, key("a")); err != nil {
@@ -68,7 +69,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is not documented", f.GetName())
 		}
 	}
-	for i := range 2 * maxCounted { // whoever makes namespaces makes no more time series than that
+	for i := range 2 * maxCounted { // even many namespaces cause no more time series than the maximum
 		s.count.has(fmt.Sprint("namespace", i), 1)
 	}
 	if n := testutil.CollectAndCount(s.count.keys); n != maxCounted {

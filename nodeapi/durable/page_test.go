@@ -12,15 +12,15 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Pages have each name once, in order, with its state, by a gateway and by etcd itself; a page ends
-// where its values are as long as they may be.
+// Pages contain each name once, in order, with its state, through a gateway and directly at etcd. A
+// page ends when its values reach the limit.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s, ctx := open(t, Options{}, w.gateway()), t.Context()
 	want := map[string]string{}
 	var names []string
-	for i := range 150 { // more than etcd is asked for at once
+	for i := range 150 { // more than one request to etcd reads
 		name := fmt.Sprintf("conf/%03d", i)
 		value := bytes.Repeat([]byte{byte(i)}, 100)
 		want[name], names = string(value), append(names, name)
@@ -88,8 +88,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// All of a page is as it was at one moment, although etcd is asked several times for it: the last
-// key, which is written after the first one in each round, is never ahead of it.
+// All items of a page are of one moment, although it takes several requests to etcd. In each round
+// the last key is written after the first one, so it must never be ahead of it in a page.
 func TestPageIsOfOneMoment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

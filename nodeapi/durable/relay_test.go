@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// relay is a way to etcd that can be cut.
+// relay is a connection to etcd that a test can cut.
 type relay struct {
 	url, to string
 

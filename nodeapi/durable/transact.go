@@ -94,7 +94,7 @@ func (x *transaction) do(ctx context.Context) (out store.Transacted, err error) 
 		case !x.holds():
 			return out, nil
 		}
-		// Others have made or removed keys meanwhile.
+		// Other writers have created or removed keys meanwhile.
 		select {
 		case <-time.After(rand.N(pause)):
 		case <-ctx.Done():
@@ -103,7 +103,7 @@ func (x *transaction) do(ctx context.Context) (out store.Transacted, err error) 
 	}
 }
 
-// creates is how many keys the transaction makes.
+// creates returns the number of keys that the transaction creates.
 func (x *transaction) creates() (n int) {
 	for _, w := range x.Write {
 		if !w.Delete && x.missing[w.Name] {
@@ -133,8 +133,8 @@ func (x *transaction) reads(count bool) (ops []clientv3.Op) {
 	return ops
 }
 
-// learn processes etcd's answers to reads. The revisions of all keys become those that are
-// expected, or -1 if a comparison does not hold.
+// learn processes etcd's answers to reads. In expected it replaces revisions by those of all keys,
+// or by -1 if a comparison does not hold.
 func (x *transaction) learn(answers []*pb.ResponseOp) {
 	revision := func(i int) int64 {
 		if kv := only(answers[i].GetResponseRange().GetKvs()); kv != nil {
@@ -155,7 +155,7 @@ func (x *transaction) learn(answers []*pb.ResponseOp) {
 	}
 }
 
-// holds says whether all comparisons held when etcd answered last.
+// holds reports whether all comparisons held at etcd's last answer.
 func (x *transaction) holds() bool {
 	for _, at := range x.expected {
 		if at < 0 {
@@ -165,8 +165,8 @@ func (x *transaction) holds() bool {
 	return true
 }
 
-// count reads the entries and the number of the namespace's keys, and says whether all comparisons
-// hold.
+// count reads the entries and the number of the namespace's keys. It reports whether all
+// comparisons hold.
 func (x *transaction) count(ctx context.Context) (bool, error) {
 	etcd, err := x.s.client(ctx)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// A transaction writes all or nothing, at one version, by a gateway and by etcd itself, with keys
-// in the network and without.
+// A transaction writes all or nothing, at one version. The test uses a gateway and etcd directly,
+// with keys in the network and without.
 func TestTransact(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -131,8 +131,8 @@ func transacts(ctx context.Context, t *testing.T, s *Store, of func(string) stri
 	}
 }
 
-// The quota of keys holds for those that transactions make, whoever makes them at once, and one
-// that is refused has made none.
+// The quota includes keys that transactions create, even concurrently. A refused transaction has
+// created none.
 func TestTransactQuota(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -177,8 +177,8 @@ func TestTransactQuota(t *testing.T) {
 	}
 }
 
-// The largest transaction that the node API takes fits etcd, and goes through a gateway that holds
-// all of its keys.
+// The largest transaction of the node API is accepted by etcd, also through a gateway with all of
+// its keys placed.
 func TestTransactLargest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -225,15 +225,15 @@ func TestTransactLargest(t *testing.T) {
 	}
 }
 
-// accounts are those of TestTransfers, which have total together.
+// accounts are the accounts of TestTransfers. Their sum is total.
 var accounts = []string{"account/0", "account/1", "account/2", "account/3"}
 
 const total = 1000
 
 // Eight programs move money between two of four accounts, through two gateways, while the accounts
-// come into the network and leave it and etcd is killed. Each sum that is read at one moment, past
-// the gateways, is the same. Each transfer writes a key of its own, which says in the end whether
-// one of unknown outcome was executed.
+// are placed and removed from the network and etcd is killed. Every sum read atomically, directly
+// at etcd, is the same. Each transfer also writes its own key, which finally shows whether a
+// transfer with an unknown outcome was executed.
 func TestTransfers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -317,7 +317,7 @@ func TestTransfers(t *testing.T) {
 	}
 }
 
-// checkSum says false if etcd does not answer.
+// checkSum returns false if etcd does not answer.
 func checkSum(t *testing.T, s *Store) bool {
 	page, err := s.Page(t.Context(), store.Range{Namespace: ns, Prefix: "account/", Most: len(accounts), Bytes: 1 << 20})
 	if err != nil {
@@ -344,8 +344,8 @@ func number(value []byte) int {
 	return n
 }
 
-// transfer moves something from one account to another, by comparing versions or values, and writes
-// a log. It says whether that was done, and not overtaken.
+// transfer moves an amount from one account to another, by comparing versions or values, and writes
+// a log entry. It reports whether the transfer was executed.
 func transfer(ctx context.Context, c *coordination.Service, random *rand.Rand, log string) (bool, error) {
 	compare := []coordination.Comparison{{Name: log, Absent: true}}
 	writes := []coordination.Write{{Name: log, Value: []byte("done")}}
@@ -374,7 +374,7 @@ func transfer(ctx context.Context, c *coordination.Service, random *rand.Rand, l
 	return err == nil && got.Done, err
 }
 
-// A watch tells all writes of a transaction with its version.
+// A watch reports all writes of a transaction with its version.
 func TestTransactIsWatched(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -394,7 +394,7 @@ func TestTransactIsWatched(t *testing.T) {
 		})
 	}()
 	select {
-	case <-told: // the state of the key that is there
+	case <-told: // the present state of the existing key
 	case <-time.After(soon):
 		t.Fatal("the watch does not begin")
 	}
@@ -417,8 +417,8 @@ func TestTransactIsWatched(t *testing.T) {
 	<-ended
 }
 
-// A lease of tombstones that etcd has forgotten does not keep a transaction from deleting. While
-// etcd is away, the transaction fails with a code.
+// If etcd has forgotten the lease of tombstones, a transaction can still delete. While etcd is
+// unavailable, a transaction fails with a code.
 func TestTransactOfATroubledEtcd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -453,7 +453,7 @@ func TestTransactOfATroubledEtcd(t *testing.T) {
 	hasCode(t, "a value that is too long", err, nodeapi.CodeTooLarge, "16384")
 }
 
-// Each namespace has its own turn in which keys are made, so no namespace waits for another's, for
+// Each namespace has its own turn for creating keys, so no namespace waits for another one, for
 // example while a member of etcd does not answer.
 func TestTurnsOfNamespaces(t *testing.T) {
 	t.Parallel()

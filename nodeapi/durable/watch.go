@@ -19,16 +19,16 @@ import (
 
 // Limits of what watches read when they begin, and when their watch at etcd was broken.
 const (
-	readsAtOnce = 32  // by all watches
-	keysAtOnce  = 100 // in one transaction; etcd accepts 128 operations
-	valuesPage  = 64  // entries with their values in one answer
+	readsAtOnce = 32  // concurrent reads of all watches
+	keysAtOnce  = 100 // keys in one transaction; etcd accepts 128 operations
+	valuesPage  = 64  // entries with values in one answer
 )
 
 // watcher is a program's watch. It gets all of etcd's events for the keys that it follows, and
 // keeps the newest of each key until it has reported it.
 type watcher struct {
 	w    store.Watch
-	wake chan struct{} // has an element when there is news
+	wake chan struct{} // contains an element when there is news
 
 	mu    sync.Mutex
 	round uint64 // see follower
@@ -49,7 +49,7 @@ type news struct {
 type known struct {
 	version wire.Version
 	found   bool
-	// created and count are the entry's create revision, and how often it was written since. 0:
+	// created and count are the entry's create revision and the number of writes since. 0: unknown.
 	// not known.
 	created, count int64
 }
@@ -61,7 +61,7 @@ func (w *watcher) signal() {
 	}
 }
 
-// begin notes that a watch at etcd has begun: what happened before it must be read.
+// begin notes that a watch at etcd has begun, so that earlier changes must be read.
 func (w *watcher) begin(round uint64) {
 	w.mu.Lock()
 	w.round = round
@@ -145,7 +145,7 @@ func (s *Store) changes(ctx context.Context, w *watcher) (out []store.Change, er
 	return out, nil
 }
 
-// `is` processes a key's entry, and adds a change to those to report if it is news.
+// is processes a key's entry, and appends a change to out if it is news.
 func (w *watcher) is(out []store.Change, name string, kv *mvccpb.KeyValue) []store.Change {
 	before, told := w.known[name]
 	now := item(store.Key{Namespace: w.w.Namespace, Name: name}, kv)
@@ -173,7 +173,8 @@ func (w *watcher) gone(out []store.Change, name string, at wire.Version) []store
 		case slices.Contains(w.w.Keys, name):
 			// counting starts again with its next entry
 			w.known[name] = known{version: before.version}
-		// nobody asked for it by name, and remembering all such names would take unbounded memory
+		// the watch does not name this key, and remembering all such names would take unbounded
+		// memory
 		default:
 			delete(w.known, name)
 		}
@@ -223,7 +224,7 @@ func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, er
 	if first {
 		knowAfter(ctx, etcd, w, there)
 	}
-	for name := range w.known { // known before, and no longer present
+	for name := range w.known { // known before, and absent now
 		if _, ok := there[name]; !ok {
 			there[name] = nil
 		}
@@ -234,7 +235,7 @@ func (s *Store) readAll(ctx context.Context, w *watcher) (out []store.Change, er
 			out = w.is(out, name, kv)
 		case len(w.w.After) > 0 && w.known[name].version > 0 || !first:
 			out = w.gone(out, name, max(version(revision), w.known[name].version+1))
-		default: // it was never written
+		default: // the key was never written
 			w.known[name] = known{}
 			out = append(out, store.Change{Item: item(store.Key{Namespace: w.w.Namespace, Name: name}, nil)})
 		}

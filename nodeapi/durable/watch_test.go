@@ -17,14 +17,14 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// told is what a watch has told.
+// told is the changes that a watch has reported.
 type told struct {
 	t    *testing.T
 	stop context.CancelFunc
 	done chan error
 
 	mu      sync.Mutex
-	hold    chan struct{} // not nil: tell waits until it is closed
+	hold    chan struct{} // not nil: tell blocks until it is closed
 	all     []store.Change
 	waiting bool
 }
@@ -57,7 +57,8 @@ func follow(t *testing.T, s *Store, w store.Watch) *told {
 	return x
 }
 
-// newest is what was told last of a key, and how many versions were told or counted as overtaken.
+// newest returns the last reported change of a key, and the number of its versions that were
+// reported or counted as skipped.
 func (x *told) newest(name string) (last store.Change, n uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -80,8 +81,8 @@ func (x *told) wait(name, value string, version wire.Version) {
 	}, func() string { x.mu.Lock(); defer x.mu.Unlock(); return fmt.Sprintf("%+v", x.all) })
 }
 
-// A watch tells what is there and what becomes of it, counts what it leaves out, and is taken up
-// again where it was.
+// A watch reports the present state and later changes, and counts skipped versions. It can be
+// resumed where it was.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -121,7 +122,7 @@ func TestWatch(t *testing.T) {
 		return err == nil && got.Version == 0
 	})
 
-	// While tell does not return, the newest takes the place of the others.
+	// While tell does not return, the newest version replaces the others.
 	hold := make(chan struct{})
 	byName.mu.Lock()
 	byName.hold = hold
@@ -132,7 +133,7 @@ func TestWatch(t *testing.T) {
 		a = put("p/a", fmt.Sprint("later", i))
 	}
 	b = put("p/b", "anew")
-	byPrefix.wait("p/b", "anew", b) // the same events have come
+	byPrefix.wait("p/b", "anew", b) // the same events have arrived
 	byName.mu.Lock()
 	byName.hold = nil
 	byName.mu.Unlock()
@@ -142,7 +143,8 @@ func TestWatch(t *testing.T) {
 	if _, n := byName.newest("p/a"); n != 13 {
 		t.Errorf("of 13 versions of p/a %d were told or counted", n)
 	}
-	if _, n := byName.newest("p/b"); n != 4 { // nothing, 1, deleted, again: that the tombstone went is no news
+	// nothing, 1, deleted, again; the expiry of the tombstone is not news
+	if _, n := byName.newest("p/b"); n != 4 {
 		t.Errorf("of 4 states of p/b %d were told or counted", n)
 	}
 	if _, n := byPrefix.newest("q"); n != 0 {
@@ -150,7 +152,7 @@ func TestWatch(t *testing.T) {
 	}
 	byName.stop()
 
-	// Taken up: what is not newer is not told, the rest with what was overtaken.
+	// A resumed watch reports only newer versions, with the number of skipped ones.
 	last := a
 	for i := range 3 {
 		a = put("p/a", fmt.Sprint("away", i))
@@ -166,7 +168,8 @@ func TestWatch(t *testing.T) {
 		t.Errorf("p/b was told %d times, once too often", n)
 	}
 
-	// What is known about a key that is no longer there, not even as deleted, is taken back.
+	// The watch is resumed with a version of a key that no longer has even a tombstone. It reports
+	// that the key does not exist.
 	if gone, err = other.Delete(t.Context(), key("p/b")); err != nil {
 		t.Fatal(err)
 	}
@@ -184,8 +187,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// Names that come and go under a prefix leave nothing behind when their tombstones have gone; those
-// that a watch names are kept. What came meanwhile is counted all the same.
+// A watch of a prefix forgets keys whose tombstones have expired, but keeps keys that it names.
+// Skipped versions of later keys are counted nevertheless.
 func TestWatchForgetsTombstones(t *testing.T) {
 	prefix := "job/"
 	w := &watcher{w: store.Watch{Namespace: "n", Prefix: &prefix, Keys: []string{"named"}}, known: map[string]known{}, read: 1}
@@ -214,8 +217,8 @@ func TestWatchForgetsTombstones(t *testing.T) {
 	}
 }
 
-// A watch whose events were compacted while it was cut off reads, and misses nothing; nor does one
-// that began while etcd was away.
+// If events were compacted while a watch was cut off, it reads the keys and misses nothing. The
+// same holds for a watch that began while etcd was unavailable.
 func TestWatchOverOutage(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
@@ -245,7 +248,8 @@ func TestWatchOverOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := straight.o.Etcd.now.Load().Delete(ctx, entryName("b")); err != nil { // as etcd does when the lease ends
+	// as etcd does when the lease ends
+	if _, err := straight.o.Etcd.now.Load().Delete(ctx, entryName("b")); err != nil {
 		t.Fatal(err)
 	}
 	c := put("c", "1")
@@ -254,7 +258,7 @@ func TestWatchOverOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := follow(t, s, store.Watch{Keys: []string{"a"}})
-	time.Sleep(300 * time.Millisecond) // it tries, without success
+	time.Sleep(300 * time.Millisecond) // it tries without success
 	relay.mend()
 	x.wait("a", "cut4", a)
 	x.wait("c", "1", c)
@@ -271,8 +275,8 @@ func TestWatchOverOutage(t *testing.T) {
 	began.wait("a", "after", a)
 }
 
-// Random writes of several nodes: each watcher is told each key's newest version, and tells or
-// counts all of them.
+// Several nodes write at random. Each watcher gets the newest version of each key, and reports or
+// counts all versions.
 func TestWatchMissesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -289,7 +293,8 @@ func TestWatchMissesNothing(t *testing.T) {
 		watching = append(watching, follow(t, s, store.Watch{Prefix: &prefix}),
 			follow(t, s, store.Watch{Keys: []string{"k0", "k1", "k2", "k3", "k4"}}))
 	}
-	for i := range keys { // who follows names has begun; a prefix under which there is nothing says nothing
+	// a watch of names has begun when it reports; a watch of an empty prefix reports nothing
+	for i := range keys {
 		watching[1].wait(fmt.Sprint("k", i), "", 0)
 		watching[3].wait(fmt.Sprint("k", i), "", 0)
 	}
@@ -322,7 +327,7 @@ func TestWatchMissesNothing(t *testing.T) {
 			x.wait(name, string(item.Value), item.Version)
 			_, n := x.newest(name)
 			if i%2 == 1 {
-				n-- // that it was not there yet
+				n-- // the report that it did not exist yet
 			}
 			if n > count[name] || i%2 == 1 && n != count[name] {
 				t.Errorf("watch %d: of %d versions of %s %d were told or counted", i, count[name], name, n)

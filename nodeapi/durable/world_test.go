@@ -25,9 +25,9 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-const soon = 30 * time.Second // for what comes at once on a machine that is not busy
+const soon = 30 * time.Second // generous limit for what happens at once on an idle machine
 
-// world is an etcd, and gateways before it.
+// world is an etcd with gateways in front of it.
 type world struct {
 	*etcdtest.Cluster
 	t     testing.TB
@@ -39,7 +39,7 @@ func newWorld(t testing.TB) *world {
 	return &world{Cluster: etcdtest.New(t, 1, etcdtest.Options{}), t: t, slots: etcdtest.NewSlots()}
 }
 
-// place gives a key of etcd's a slot; remove takes it away.
+// place places a key of etcd in a slot; remove removes it from the network.
 func (w *world) place(ctx context.Context, client *clientv3.Client, name string) (remove func(), err error) {
 	store := placement.Store{KV: client, Prefix: placement.DefaultPrefix}
 	e, err := store.Put(ctx, name, w.slots.Add())
@@ -54,7 +54,7 @@ func (w *world) place(ctx context.Context, client *clientv3.Client, name string)
 	}, nil
 }
 
-// placeAll has keys come into the network and leave it until the test's programs are done.
+// placeAll repeatedly places keys and removes them, until the test's programs have ended.
 func (w *world) placeAll(names ...string) {
 	client := etcdtest.Client(w.t, w.Endpoints()...)
 	ctx, stop := context.WithCancel(context.Background())
@@ -83,7 +83,7 @@ func (w *world) placeAll(names ...string) {
 	})
 }
 
-// gateway starts one, until the test ends, and gives its URL.
+// gateway starts a gateway that runs until the end of the test, and returns its URL.
 func (w *world) gateway() string {
 	w.t.Helper()
 	must := func(err error) {
@@ -132,7 +132,7 @@ func (w *world) gateway() string {
 	return "http://" + l.Addr().String()
 }
 
-// open makes a store over endpoints, until the test ends.
+// open makes a store with these endpoints. It is closed at the end of the test.
 func open(t testing.TB, o Options, endpoints ...string) *Store {
 	t.Helper()
 	o.Etcd = Over(etcdtest.Client(t, endpoints...))
@@ -141,7 +141,7 @@ func open(t testing.TB, o Options, endpoints ...string) *Store {
 	return s
 }
 
-// read waits until a key of etcd's is answered from the network.
+// read waits until the network answers a read.
 func (w *world) read(get func() error) {
 	w.t.Helper()
 	before := w.slots.Answered.Load()

@@ -44,7 +44,7 @@ func isAt(name string, revision int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(name), "=", revision)
 }
 
-// hasValue holds for an entry that is not a tombstone.
+// hasValue is a condition that holds for an entry that is not a tombstone.
 func hasValue(name string) clientv3.Cmp { return clientv3.Compare(clientv3.Value(name), "!=", "") }
 
 // Put implements [store.Store].
@@ -81,7 +81,7 @@ func (s *Store) CompareAndSwap(ctx context.Context, key store.Key, expected wire
 		return s.make(ctx, key, value)
 	}
 	at, ok := revision(expected)
-	if !ok { // a version of no durable key
+	if !ok { // the version belongs to no durable key
 		got, err := s.get(ctx, key)
 		return got, false, err
 	}
@@ -117,7 +117,7 @@ func (s *Store) CompareAndDelete(ctx context.Context, key store.Key, expected wi
 	return got, err == nil && (buried || !got.Found && got.Version == expected), err
 }
 
-// bury replaces a key by a tombstone, under conditions; if they do not hold it returns the present
+// bury replaces a key by a tombstone, under conditions. If they do not hold, it returns the present
 // entry.
 func (s *Store) bury(ctx context.Context, key store.Key, when ...clientv3.Cmp) (store.Item, bool, error) {
 	for {
@@ -186,7 +186,7 @@ func (s *Store) make(ctx context.Context, key store.Key, value []byte) (store.It
 		case kv != nil:
 			return item(key, kv), false, nil
 		}
-		// Another node has made another key.
+		// Another node has created another key.
 		select {
 		case <-time.After(rand.N(pause)):
 		case <-ctx.Done():
@@ -195,8 +195,8 @@ func (s *Store) make(ctx context.Context, key store.Key, value []byte) (store.It
 	}
 }
 
-// mayMake returns why a namespace that has some keys may not have n more, or nil. more is appended
-// to the reason.
+// mayMake returns an error if a namespace with the given number of keys may not have n more. more
+// is appended to the error's text.
 func (s *Store) mayMake(ctx context.Context, namespace string, keys, n int64, more string) error {
 	if err := store.MayCreate(ctx); err != nil {
 		return err

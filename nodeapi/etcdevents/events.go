@@ -84,7 +84,7 @@ func (e *events) Run(ctx context.Context, to source.Sink) error {
 	}
 }
 
-// position says how far a partition has got.
+// position is how far a partition has progressed.
 type position struct {
 	revision int64  // everything up to this revision was reported
 	partly   string // and, from the next revision, all events before this key's
@@ -288,7 +288,7 @@ func (f *filler) status(ctx context.Context, endpoint string) (*etcdserverpb.Sta
 	return (*etcdserverpb.StatusResponse)(s), err
 }
 
-// tell reports events, always whole revisions of etcd.
+// tell reports events of complete revisions of etcd.
 func (f *filler) tell(ctx context.Context, events []*mvccpb.Event, at *position) error {
 	var out []nodeapi.EtcdEvent
 	skipping := at.partly != ""
@@ -317,7 +317,7 @@ func (f *filler) append(ctx context.Context, events []nodeapi.EtcdEvent) error {
 	return f.to.Append(ctx, records)
 }
 
-// event converts an event of etcd's to one of a stream.
+// event converts an event of etcd to an event of a stream.
 func event(t mvccpb.Event_EventType, kv *mvccpb.KeyValue) nodeapi.EtcdEvent {
 	e := nodeapi.EtcdEvent{Type: nodeapi.EtcdPut, Revision: kv.ModRevision, Version: kv.Version}
 	if utf8.Valid(kv.Key) {
@@ -337,8 +337,8 @@ func event(t mvccpb.Event_EventType, kv *mvccpb.KeyValue) nodeapi.EtcdEvent {
 	return e
 }
 
-// record encodes an event as a record. What does not fit is left out: its value, or the whole
-// event.
+// record encodes an event as a record. If it is too large, the value or the whole event is left
+// out.
 func (f *filler) record(e *nodeapi.EtcdEvent) stream.Record {
 	data, err := json.Marshal(e)
 	if err == nil && len(data) > f.to.MaxRecord() && (e.Value != nil || e.ValueBase64 != nil) {

@@ -35,7 +35,7 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-// server is a broker whose streams an etcd fills, as a node's server has it.
+// server is a broker whose streams are filled from an etcd, as in a node's server.
 type server struct {
 	t      *testing.T
 	dir    string
@@ -58,8 +58,8 @@ func serve(t *testing.T, dir string, endpoints ...string) *server {
 	return s
 }
 
-// killed is a server that comes after one that was killed at this moment: with a copy of what was
-// in its folder.
+// killed returns a server that replaces one that was killed at this moment. It has a copy of that
+// server's folder.
 func (s *server) killed(endpoints ...string) *server {
 	s.t.Helper()
 	dir := filepath.Join(s.t.TempDir(), "streams")
@@ -80,7 +80,7 @@ func (s *server) open(c nodeapi.StreamConfig) *broker.Stream {
 	return out
 }
 
-// told are the events that are there of a partition. Offsets follow one another.
+// told returns the events in a partition. Their offsets must be consecutive.
 func told(t *testing.T, s *broker.Stream, p int) (out []nodeapi.EtcdEvent) {
 	t.Helper()
 	for next := s.State()[p].Oldest; next < s.State()[p].Next; {
@@ -101,7 +101,7 @@ func told(t *testing.T, s *broker.Stream, p int) (out []nodeapi.EtcdEvent) {
 	return out
 }
 
-// short is what a test compares of events.
+// short returns the fields of events that a test compares.
 func short(all []nodeapi.EtcdEvent) (out []string) {
 	for _, e := range all {
 		text := e.Type
@@ -119,7 +119,7 @@ func short(all []nodeapi.EtcdEvent) (out []string) {
 	return out
 }
 
-// expect waits until what is told about the first partition is what is wanted.
+// expect waits until the first partition has the wanted events.
 func expect(t *testing.T, s *broker.Stream, want ...string) {
 	t.Helper()
 	var got []string
@@ -154,7 +154,8 @@ func compact(t *testing.T, c *clientv3.Client, at int64) {
 	}
 }
 
-// What was is told as a state, what happens as it happens, of the prefix and nothing else.
+// Existing keys are reported as state, later changes as they happen, and only for keys with the
+// prefix.
 func TestEvents(t *testing.T) {
 	endpoint := etcdtest.Start(t)
 	c := etcdtest.Client(t, endpoint)
@@ -179,7 +180,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// history is all that ever happened to the prefix, by etcd's own word.
+// history returns all events of the prefix from etcd.
 func history(t *testing.T, c *clientv3.Client, until int64) (out []nodeapi.EtcdEvent) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(soon(t))
@@ -200,8 +201,8 @@ func history(t *testing.T, c *clientv3.Client, until int64) (out []nodeapi.EtcdE
 	return nil
 }
 
-// Servers and etcd are killed while keys are written, several in a transaction among them. Each
-// partition has each event of its keys once, in etcd's order.
+// Servers and etcd are killed while keys are written, some of them in transactions. Each partition
+// has each event of its keys exactly once, in etcd's order.
 func TestKilled(t *testing.T) {
 	const partitions = 3
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
@@ -260,7 +261,7 @@ func TestKilled(t *testing.T) {
 			all := told(t, s, p)
 			got = got[:0]
 			for _, e := range all {
-				if e.Revision > until { // the one that ended the history
+				if e.Revision > until { // the event that ended the history
 					break
 				}
 				got = append(got, fmt.Sprintln(e.Revision, short([]nodeapi.EtcdEvent{e})))
@@ -276,12 +277,13 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// What etcd no longer has is told as a state, with how much it may have been; also where it was
-// compacted to the very next revision, whose deletions etcd forgets, and says nothing.
+// If etcd has compacted events, the state is reported, with the number of events that may be
+// missing. The same holds if etcd compacted to the very next revision, because it forgets the
+// deletions of that revision silently.
 func TestCompacted(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		beyond int64 // the compaction, seen from the deletion
+		beyond int64 // distance between the compaction and the deletion
 	}{{"to the deletion", 0}, {"behind it", 1}} {
 		t.Run(c.name, func(t *testing.T) {
 			endpoint := etcdtest.Start(t)
@@ -310,7 +312,7 @@ func TestCompacted(t *testing.T) {
 	}
 }
 
-// What is compacted while the server is there is no loss, whatever happens to other keys.
+// Compaction while the server runs loses nothing, whatever happens to keys outside of the prefix.
 func TestCompactedBeside(t *testing.T) {
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
 	etcd := etcdtest.Client(t, cluster.Endpoints()...)
@@ -323,8 +325,8 @@ func TestCompactedBeside(t *testing.T) {
 	expect(t, s, "state", "synced", "put /a/x=1", "put /a/x=2")
 }
 
-// A server that is killed while it tells the state, for which it waits for a consumer, tells it
-// again, and does not take what it had told for all that there was.
+// A server is killed while it reports the state and waits for a consumer. Its successor reports the
+// state again, and does not mistake the reported part for the whole state.
 func TestKilledInState(t *testing.T) {
 	endpoint := etcdtest.Start(t)
 	etcd := etcdtest.Client(t, endpoint)
@@ -334,13 +336,14 @@ func TestKilledInState(t *testing.T) {
 	for i := range 30 {
 		keys = append(keys, fmt.Sprintf("/a/%02d", i))
 	}
-	for _, i := range rand.Perm(len(keys)) { // so that revisions are not in the order of names
+	// in random order, so that revisions are not in the order of names
+	for _, i := range rand.Perm(len(keys)) {
 		put(t, etcd, keys[i], strings.Repeat("x", 300))
 	}
 	small := nodeapi.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: 3_600_000, KeepMillis: 1000}
 	sv := serve(t, filepath.Join(t.TempDir(), "streams"), gate)
 	s := sv.open(small)
-	// Whoever waits holds the state's first records.
+	// This subscription holds the state's first records.
 	u, err := s.Subscribe(&nodeapi.SubscribeData{From: nodeapi.FromEarliest}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -388,7 +391,7 @@ func TestKilledInState(t *testing.T) {
 	}
 }
 
-// dying is a sink whose server dies after so many records, in the middle of an append.
+// dying is a sink whose server dies after a number of records, in the middle of an append.
 type dying struct {
 	records []stream.Record
 	note    source.Note
@@ -401,7 +404,7 @@ func (d *dying) Partition() (n, of int)   { return 0, 1 }
 func (d *dying) MaxRecord() int           { return 1 << 20 }
 func (d *dying) Missed(uint64)            {}
 func (d *dying) Note(n source.Note) error { d.note = n; return nil }
-func (d *dying) Had(tell func(stream.Record)) { // as in a ring, not all is there
+func (d *dying) Had(tell func(stream.Record)) { // as in a ring, only the last records exist
 	for _, r := range d.records[max(0, len(d.records)-3):] {
 		tell(r)
 	}
@@ -435,7 +438,7 @@ func TestKilledInRevision(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sink := &dying{left: 2} // the state of nothing
+	sink := &dying{left: 2} // the empty state
 	if err := run(t, from, sink); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
@@ -471,21 +474,21 @@ func TestKilledInRevision(t *testing.T) {
 	}
 }
 
-// run runs a source until its sink dies, or has got all.
+// run runs a source until its sink dies, or has everything.
 func run(t *testing.T, from source.Source, to *dying) error {
 	short, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	err := from.Run(short, to)
-	if !errors.Is(err, errDied) { // gRPC has the same deadline, and may say it first
+	if !errors.Is(err, errDied) { // gRPC has the same deadline, and may return its error first
 		<-short.Done()
 		return short.Err()
 	}
 	return err
 }
 
-// Another etcd's revisions say nothing about this one's.
+// Revisions of another etcd are not compared with this one's.
 func TestAnotherEtcd(t *testing.T) {
-	// The members' URLs make a cluster's ID: these differ by their ports.
+	// The URLs of the members determine the cluster's ID; these URLs differ in their ports.
 	first, second := etcdtest.Start(t), etcdtest.Start(t)
 	one, two := etcdtest.Client(t, first), etcdtest.Client(t, second)
 	sv := serve(t, filepath.Join(t.TempDir(), "streams"), first)
@@ -500,7 +503,7 @@ func TestAnotherEtcd(t *testing.T) {
 	before := short(told(t, s, 0))
 	put(t, two, "/a/y", "1")
 	for range 20 {
-		put(t, two, "/b", "1") // so its revision is not what gives it away
+		put(t, two, "/b", "1") // makes the revision large enough that it does not reveal the change
 	}
 	sv = sv.killed(second)
 	s = sv.open(nodeapi.StreamConfig{})
@@ -511,8 +514,8 @@ func TestAnotherEtcd(t *testing.T) {
 	expect(t, s, append(want, "put /a/y=2")...)
 }
 
-// What does not go into a record is told without its value, or as something that was missed, and
-// does not stop the stream.
+// If an event does not fit into a record, it is reported without its value or as missed, and the
+// stream continues.
 func TestTooLarge(t *testing.T) {
 	endpoint := etcdtest.Start(t)
 	c := etcdtest.Client(t, endpoint)
@@ -534,7 +537,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// meter counts what comes from an etcd, where connections are taken from a moment on.
+// meter counts the bytes from an etcd. It accepts connections from a moment on.
 func meter(t *testing.T, to string, from <-chan struct{}) (address string, passed *atomic.Int64) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -572,7 +575,7 @@ func meter(t *testing.T, to string, from <-chan struct{}) (address string, passe
 	return l.Addr().String(), passed
 }
 
-// While a consumer is waited for, what etcd has to tell stays with etcd: nothing is gathered here.
+// While the source waits for a consumer, further events stay in etcd, and are not buffered here.
 func TestSlowConsumer(t *testing.T) {
 	endpoint := etcdtest.Start(t)
 	etcd := etcdtest.Client(t, endpoint)
@@ -608,7 +611,7 @@ func TestSlowConsumer(t *testing.T) {
 	poll.Until(t, long, "the rest", func() bool { return s.State()[0].Next == 2+many })
 }
 
-// A program gets what the operator has said, and nothing else.
+// A program gets only what the operator allows.
 func TestRules(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "etcd.yaml")
 	write := func(text string, mode os.FileMode) {
@@ -648,7 +651,7 @@ func TestRules(t *testing.T) {
 		{"other", "/holidays/2026", true},
 		{"shop", "", false}, {"shop", "/", false}, {"shop", "/prices", false}, {"shop", "/price", false},
 		{"other", "/prices/", false}, {"*", "/prices/", false}, {"shop", "/registry/secrets/", false},
-		{"shop", "/prices/../registry/", true}, // which is a key's name like any other, to etcd
+		{"shop", "/prices/../registry/", true}, // to etcd, this is an ordinary name of a key
 	} {
 		_, err := o.Make(c.namespace, nodeapi.StreamSource{Etcd: &nodeapi.EtcdSource{Prefix: c.prefix}})
 		if (err == nil) != c.may || err != nil && !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodePermissionDenied}) {
@@ -657,7 +660,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestEarlyProgress: an etcd that announces progress before the events that came before it is not
+// TestEarlyProgress: some versions of etcd announce progress before earlier events. They are not
 // asked for progress, so no event is lost.
 func TestEarlyProgress(t *testing.T) {
 	for version, asked := range map[string]bool{"3.4.23": false, "3.5.7": false, "3.5.8": true} {
@@ -669,7 +672,7 @@ func TestEarlyProgress(t *testing.T) {
 			sv.origin.progressEvery = 20 * time.Millisecond
 			s := sv.open(nodeapi.StreamConfig{})
 			expect(t, s, "state", "synced")
-			if asked { // this etcd orders its answers, so nothing is on its way here
+			if asked { // this version keeps the order, so it is asked
 				poll.Until(t, long, "etcd is asked for progress", func() bool { return early.Requests.Load() > 0 })
 				return
 			}

@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// Rules say which prefixes namespaces may have; "*" are all namespaces.
+// Rules are the prefixes that each namespace may use; "*" stands for all namespaces.
 type Rules map[string][]string
 
 // Origin is an etcd whose keys fill streams.
@@ -43,8 +43,8 @@ const maxFile = 1 << 20
 //	endpoints: [https://etcd.example:2379]
 //	cacert: /etc/netcraq/etcd-ca.crt         # cert and key, user and passwordFile: as needed
 //	prefixes:
-//	  shop: [/prices/, /stock/]              # what streams of the namespace shop may have
-//	  "*": [/holidays/]                      # ... and those of all namespaces
+//	  shop: [/prices/, /stock/]              # prefixes that streams of the namespace shop may use
+//	  "*": [/holidays/]                      # prefixes that all namespaces may use
 func Open(path string) (o *Origin, end func(), err error) {
 	var f struct {
 		Endpoints    []string

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// own is this process's user at its own server, with all rights.
+// own is the name of this process's user at its own server, with all rights.
 const own = "netcraq"
 
 // startOwn runs a NATS server in this process, and connects to it. It waits until its predecessor,
@@ -69,8 +69,8 @@ func startOwn(ctx context.Context, f *file, log *slog.Logger) (nc *nats.Conn, en
 		if err != nil {
 			return nil, nil, fmt.Errorf("the producer %s: %w", name, err)
 		}
-		// A producer learns that its records are kept, and nothing else: it can use neither the
-		// API, by which it could read or delete, nor receive messages to this process.
+		// A producer gets acknowledgements, and nothing else. It can neither use the API, which
+		// could read or delete messages, nor receive messages to this process.
 		o.Users = append(o.Users, &server.User{Username: name, Password: text, Permissions: &server.Permissions{
 			Publish:   &server.SubjectPermission{Allow: u.Publish},
 			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}}}})
@@ -101,7 +101,7 @@ func startOwn(ctx context.Context, f *file, log *slog.Logger) (nc *nats.Conn, en
 	}, nil
 }
 
-// maxPayload is the most bytes of a message, and of a record (1 MiB).
+// maxPayload is the maximum size of a message and of a record (1 MiB).
 const maxPayload = 1 << 20
 
 // logger writes the server's messages to this process's log.

@@ -22,9 +22,9 @@ const (
 	codeFull        = 10077
 )
 
-const maxID = 256 // largest size of a record's id, in bytes
+const maxID = 256 // maximum size of a record's id, in bytes
 
-// underWay bounds the messages that JetStream is asked to keep at the same time.
+// underWay bounds the messages that are being published at the same time.
 const underWay = 256
 
 // Keep implements source.Keeper: one message after the other is published, because JetStream keeps
@@ -36,7 +36,8 @@ func (m *messages) Keep(ctx context.Context, entries []source.Entry) (sequences 
 		}
 	}
 	c := m.o.conn.Load()
-	// otherwise the client would keep it, and send it after the caller has stopped waiting
+	// otherwise the client would buffer the message, and send it after the caller has stopped
+	// waiting
 	if c == nil || !c.nc.IsConnected() {
 		return nil, away("there is no connection to JetStream")
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// mayNot has one verb that nobody may do, if it is set.
+// mayNot is an authority that denies one verb to all callers, if it is set.
 type mayNot struct {
 	authority.Files
 	verb atomic.Int64
@@ -37,7 +37,7 @@ func (m *mayNot) Authorize(_ context.Context, _ authority.Caller, v authority.Ve
 	return nil
 }
 
-// api1 is a node's server in this process, and a client of it.
+// api1 makes a node's server in this process, and returns a client of it.
 func api1(t *testing.T, config string, rights *mayNot, urls ...string) (*origin, *node.Client) {
 	t.Helper()
 	o, err := opened(config, slog.New(slog.DiscardHandler), urls...)
@@ -58,13 +58,13 @@ func api1(t *testing.T, config string, rights *mayNot, urls ...string) (*origin,
 	return o, connect(t, socket)
 }
 
-// appending is a record that a program of a namespace appends.
+// appending is an append of a record by a program of a namespace.
 func appending(namespace, subject, text, id string) nodeapi.AppendData {
 	return nodeapi.AppendData{StreamData: nodeapi.StreamData{Namespace: namespace, Stream: "s"},
 		Records: []nodeapi.RecordData{{Value: &text, Subject: subject, ID: id}}}
 }
 
-// made opens the streams of shop and of third.
+// made opens the stream "s" of each namespace.
 func made(t *testing.T, c *node.Client, namespaces ...string) {
 	t.Helper()
 	for _, ns := range namespaces {
@@ -74,8 +74,9 @@ func made(t *testing.T, c *node.Client, namespaces ...string) {
 	}
 }
 
-// What programs append by the node API JetStream keeps, once for each id of a namespace; then it
-// comes into the stream. Nobody appends what he may not, and nobody's commands get to NATS.
+// JetStream stores records that programs append through the node API, once for each id of a
+// namespace. Then the records come into the stream. Programs cannot append to forbidden subjects,
+// or send commands to NATS.
 func TestKeep(t *testing.T) {
 	conf, _ := operator(t)
 	rights := mayNot{Files: authority.Files{Own: "shop"}}
@@ -85,7 +86,7 @@ func TestKeep(t *testing.T) {
 	two := "two"
 	d.Records = append(d.Records, nodeapi.RecordData{Value: &two, Subject: "orders.b", ID: "2"})
 	poll.Until(t, long, "JetStream", func() bool { return o.conn.Load() != nil })
-	for range 2 { // the second time they are there
+	for range 2 { // the second time the records already exist
 		a, err := c.Append(soon(t), d)
 		if err != nil || a.Appended != 2 || fmt.Sprint(a.Sequences) != "[1 2]" {
 			t.Fatalf("%+v, %v", a, err)
@@ -142,8 +143,9 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// A record goes to the source's subject, where that is one; what would not come into the stream is
-// refused, and so is what JetStream has no room for. What went before it is kept.
+// If the source has a single subject, a record goes to that subject. A record that would not come
+// into the stream is refused, and so is a record for which JetStream has no room. Earlier records
+// are stored.
 func TestKeepOneSubject(t *testing.T) {
 	path, url, begins := cluster(t, "{namespaces: {shop: [FULL]}, append: {'*': [one.>, other]}}")
 	begins()
@@ -187,8 +189,8 @@ func TestKeepOneSubject(t *testing.T) {
 	}
 }
 
-// While JetStream is away appends are refused. A producer that tries again with the same id has
-// each record kept once, in order, whenever it goes and comes.
+// While JetStream is unavailable, appends are refused. If a producer retries with the same id, each
+// record is stored once, in order, however often JetStream goes and returns.
 func TestKeepAway(t *testing.T) {
 	path, url, begins := cluster(t, "{namespaces: {shop: [ORDERS]}, append: {shop: [orders.>]}}")
 	ends := begins()

@@ -26,10 +26,10 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// The server, with JetStream in it, and the consumer are killed at random while a producer
-// publishes numbered records. What JetStream has acknowledged the consumer gets, each once under
-// one offset, in order. So it is if the producer is a client of NATS, and if it appends by the node
-// API. $NETCRAQ_JETSTREAM_CRASHES is how long each: 3s if it is not set.
+// The server with JetStream and the consumer are killed at random while a producer publishes
+// numbered records. The consumer gets each record that JetStream has acknowledged, once under one
+// offset, in order. The producer is either a client of NATS, or appends through the node API.
+// $NETCRAQ_JETSTREAM_CRASHES is the duration of each; default 3s.
 func TestCrashes(t *testing.T) {
 	t.Run("NATS", func(t *testing.T) {
 		crashes(t, func(_, listen string) func(context.Context, int) error {
@@ -58,8 +58,8 @@ func subjectOf(n int) string { return fmt.Sprintf("orders.%d", n%3) }
 
 func textOf(n int) []byte { return fmt.Appendf(nil, "record %d", n) }
 
-// crashes has a producer publish that is made where the server's socket, and JetStream's listener,
-// are.
+// crashes runs the test with a producer, which made returns. made gets the addresses of the
+// server's socket and of JetStream's listener.
 func crashes(t *testing.T, made func(socket, listen string) func(ctx context.Context, n int) error) {
 	lasts := 3 * time.Second
 	if text := os.Getenv("NETCRAQ_JETSTREAM_CRASHES"); text != "" {
@@ -83,7 +83,8 @@ func crashes(t *testing.T, made func(socket, listen string) func(ctx context.Con
 			p.in.Close()
 		}
 	}()
-	poll.Until(t, long, "the consumer to be known", func() bool { // from then on nothing goes without it
+	// from then on no record is dropped before the consumer has it
+	poll.Until(t, long, "the consumer to be known", func() bool {
 		text, _ := os.ReadFile(filepath.Join(dir, "streams", "shop", "s", "positions.json"))
 		return strings.Contains(string(text), "me")
 	})
@@ -93,7 +94,7 @@ func crashes(t *testing.T, made func(socket, listen string) func(ctx context.Con
 	go func() {
 		n := 0
 		for ctx.Err() == nil {
-			// Each has a number by which JetStream knows it again, if it was there already.
+			// The number lets JetStream recognize a record that it already has.
 			for t.Context().Err() == nil {
 				short, cancel := context.WithTimeout(t.Context(), time.Second)
 				err := publishes(short, n)
@@ -151,7 +152,7 @@ func open1(t *testing.T, b *broker.Broker, c *nodeapi.StreamConfig) *broker.Stre
 	return s
 }
 
-// records are those of a partition, when there are so many.
+// records returns the records of a partition, when there are at least so many.
 func records(t *testing.T, s *broker.Stream, partition int, many uint64) (out []string) {
 	t.Helper()
 	poll.Until(t, long, "records", func() bool { return s.State()[partition].Next >= many })
@@ -166,8 +167,8 @@ func records(t *testing.T, s *broker.Stream, partition int, many uint64) (out []
 	return out
 }
 
-// All of a subject is in one partition; what does not go into a record is left out, and does not
-// stop the others; a stream of JetStream that was made again is told from its begin.
+// All messages of a subject are in one partition. Messages that do not fit into a record are left
+// out, and the others follow. A JetStream stream that was created again is read from its beginning.
 func TestMessages(t *testing.T) {
 	conf, listen := operator(t)
 	o, b := begin(t, conf, "")
@@ -178,7 +179,7 @@ func TestMessages(t *testing.T) {
 		subject := fmt.Sprintf("orders.%d", i%5)
 		text := fmt.Sprint(i)
 		if i == 7 {
-			text = strings.Repeat("x", 1000) // an object has 1,024 bytes
+			text = strings.Repeat("x", 1000) // too large for an object of 1,024 bytes
 		} else {
 			p := source.Partition(subject, 2)
 			want[p] = append(want[p], fmt.Sprint(i+1, " ", text))
@@ -204,7 +205,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// A consumer that is waited for has JetStream keep what comes: nothing is lost.
+// While the source waits for a consumer, JetStream keeps new messages, and none is lost.
 func TestSlow(t *testing.T) {
 	conf, listen := operator(t)
 	_, b := begin(t, conf, "")
@@ -227,8 +228,8 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// Who may publish may do nothing else; who is not named may not connect; programs get what their
-// namespace may have.
+// Producers can only publish, other users cannot connect, and programs get only streams that their
+// namespace may use.
 func TestRights(t *testing.T) {
 	conf, listen := operator(t)
 	o, b := begin(t, conf, "")
@@ -280,8 +281,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// cluster is a NATS server of an operator's, with his file. begins begins it, and returns what ends
-// it.
+// cluster is an operator's NATS server with the operator's file. begins starts it, and returns a
+// function that stops it.
 func cluster(t *testing.T, text string) (path, url string, begins func() (ends func())) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(testport.Free(t))
@@ -313,10 +314,10 @@ func cluster(t *testing.T, text string) (path, url string, begins func() (ends f
 	}
 }
 
-// A cluster of the operator's is used as the server in this process is, and may go and come.
+// A cluster of the operator works like the server in this process, and may go and return.
 func TestCluster(t *testing.T) {
 	path, url, begins := cluster(t, "{namespaces: {shop: [ORDERS]}}")
-	_, b := begin(t, path, "", url) // before there is one
+	_, b := begin(t, path, "", url) // before the cluster runs
 	s := open1(t, b, config(1))
 	first := begins()
 	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
@@ -341,7 +342,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// What an operator got wrong is told.
+// Errors in an operator's file are reported.
 func TestFile(t *testing.T) {
 	dir := t.TempDir()
 	password, path := filepath.Join(dir, "password"), filepath.Join(dir, "f")

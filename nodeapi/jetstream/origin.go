@@ -1,8 +1,8 @@
 // Package jetstream fills streams from NATS JetStream, and appends producers' records to it. The
-// NATS server runs in this process, or is a cluster of the operator's.
+// NATS server runs in this process, or is the operator's cluster.
 //
-// The operator of the node's server says in a file (Kind's --jetstream) which of JetStream's
-// streams each namespace may use.
+// A file of the operator of the node's server (Kind's --jetstream) lists the JetStream streams that
+// each namespace may use.
 package jetstream
 
 import (
@@ -37,7 +37,7 @@ type file struct {
 	// Settings of the server in this process.
 	Dir       string
 	MaxBytes  int64  `yaml:"maxBytes"`
-	Listen    string // "": it has no listener
+	Listen    string // "": no listener
 	Producers map[string]struct {
 		PasswordFile string `yaml:"passwordFile"`
 		Publish      []string
@@ -47,7 +47,7 @@ type file struct {
 		MaxBytes int64         `yaml:"maxBytes"`
 		MaxAge   time.Duration `yaml:"maxAge"`
 	}
-	// Of a cluster.
+	// Settings for a cluster.
 	CACert string `yaml:"cacert"`
 	Creds  string
 	// Namespaces lists the JetStream streams that each namespace may use; "*" stands for all
@@ -58,7 +58,7 @@ type file struct {
 	Append map[string][]string
 }
 
-// Kind is the kind of sources for a sidecar.
+// Kind returns the kind of sources for a sidecar.
 func Kind() sidecar.Kind {
 	path, urls := "", []string(nil)
 	return sidecar.Kind{Name: "jetstream",
@@ -178,8 +178,8 @@ func (f *file) check(cluster bool) error {
 	return nil
 }
 
-// always are the options of every connection. The inbox prefix keeps producers, which may subscribe
-// to subjects below _INBOX, from receiving messages to this process.
+// always are the options of every connection. Producers may subscribe to subjects below _INBOX. The
+// inbox prefix prevents them from receiving messages to this process.
 var always = []nats.Option{nats.Name("netcraq"), nats.MaxReconnects(-1), nats.CustomInboxPrefix("_NETCRAQ"),
 	nats.ReconnectWait(500 * time.Millisecond), nats.RetryOnFailedConnect(true)}
 

@@ -35,7 +35,8 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
-// role is what a process is that a test starts: the test's own program, again.
+// role is the variable that tells the test's program, started again as a process, which role it
+// plays.
 const role = "NETCRAQ_JETSTREAM_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -54,7 +55,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// serve is a node's server, with JetStream in its process, until it is killed.
+// serve runs a node's server with JetStream in its process, until it is killed.
 func serve(dir, config string) error {
 	go exitWithStdin()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
@@ -83,13 +84,13 @@ func opened(config string, log *slog.Logger, urls ...string) (*origin, error) {
 	return open(f, urls, log), nil
 }
 
-// exitWithStdin ends the process when the test has.
+// exitWithStdin ends the process when the test has ended.
 func exitWithStdin() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	os.Exit(0)
 }
 
-// consume writes each record into a file, a line each, and begins behind the last whole line.
+// consume writes each record into a file, one per line, and begins after the last complete line.
 func consume(socket, path string) error {
 	go exitWithStdin()
 	text, err := os.ReadFile(path)
@@ -127,7 +128,7 @@ func consume(socket, path string) error {
 	}
 }
 
-// process is one that is killed and started again.
+// process is a process that is killed and started again.
 type process struct {
 	t    *testing.T
 	role string
@@ -153,7 +154,7 @@ func (p *process) start() {
 	go func(c *exec.Cmd, end chan error) { end <- c.Wait() }(p.cmd, p.end)
 }
 
-// kill kills it. That it had ended by itself is a failure.
+// kill kills the process. It fails if the process has ended by itself.
 func (p *process) kill() {
 	p.t.Helper()
 	select {
@@ -166,8 +167,8 @@ func (p *process) kill() {
 	p.in.Close()
 }
 
-// operator writes what an operator says: the namespaces shop and third may have ORDERS and append
-// to it, and a producer with the password "secret" may publish what it is made of.
+// operator writes an operator's file. The namespaces shop and third may use ORDERS and append to
+// it. A producer with the password "secret" may publish to its subjects.
 func operator(t *testing.T) (path, listen string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -213,7 +214,7 @@ func producer(t *testing.T, listen string) (*nats.Conn, js.JetStream) {
 	return nc, j
 }
 
-// begin has streams filled in this process, as a node's server has.
+// begin makes a broker in this process whose streams are filled as in a node's server.
 func begin(t *testing.T, config, dir string, urls ...string) (*origin, *broker.Broker) {
 	t.Helper()
 	o, err := opened(config, slog.New(slog.DiscardHandler), urls...)

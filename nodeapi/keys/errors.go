@@ -12,17 +12,17 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// failure gives an error its code. A write that may have been executed is CodeOutcomeUnknown,
-// whatever its error. The exception is a denied right: a switch has said that it does not execute
-// the write. Only a copy that another switch let in, while the right was being taken away, can have
-// been executed.
+// failure gives an error its code. A write that may have been executed gets CodeOutcomeUnknown,
+// whatever its error is. The exception is a denied right, because a switch has answered that it
+// does not execute the write. A copy of the write could have been executed only by another switch,
+// while the right was being revoked.
 func (s *Store) failure(key store.Key, err error) error {
 	if err == nil {
 		return nil
 	}
 	out := &nodeapi.Error{Code: nodeapi.CodeInternal, Message: fmt.Sprintf("the key %q of the namespace %s: %v", key.Name,
 		key.Namespace, cause(err))}
-	if refused := new(nodeapi.Error); errors.As(err, &refused) { // by store.MayCreate
+	if refused := new(nodeapi.Error); errors.As(err, &refused) { // from store.MayCreate
 		return refused
 	}
 	var e *fromadmin.NameError
@@ -70,7 +70,7 @@ func (s *Store) failure(key store.Key, err error) error {
 	return out
 }
 
-// cause is the error inside a NameError, without the name.
+// cause returns the error inside a NameError, without the name.
 func cause(err error) error {
 	var e *fromadmin.NameError
 	if errors.As(err, &e) {

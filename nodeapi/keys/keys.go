@@ -2,9 +2,9 @@
 // and the controller's admin API. A key NAME of a namespace NS is the key node/NS/NAME of the
 // controller's directory (api/nodeapi.KeyName), in the chain that the controller has chosen.
 //
-//	Store ──▶ fromadmin.Names: where is the key? ──▶ client: packets to its chain
-//	  │            └── makes it, with the namespace's chains and quota (POST /v1/keys)
-//	  └── nodeapi/watch: rounds of reads, and what a Push tells before
+//	Store ──▶ fromadmin.Names: finds the key ──▶ client: packets to its chain
+//	  │            └── creates it, with the namespace's chains and quota (POST /v1/keys)
+//	  └── nodeapi/watch: periodic reads, and earlier reports of a Push
 //
 // Known keys keep working without a controller; looking up or creating a key needs one.
 package keys
@@ -30,28 +30,31 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/watch"
 )
 
-// Options configure a Store. Zero values mean what their comments say.
+// Options configure a Store. Zero values mean the defaults in the fields' comments.
 type Options struct {
 	Admin *admin.Client
-	// Node tells the controller and operators to whom the sessions for writes belong.
+	// Node is the name of this node, which the controller and operators see as the owner of
+	// sessions.
 	Node string
 	// Sessions is the number of sessions for each chain, which limits how many writes may be under
 	// way at once. 0: 32.
 	Sessions int
 	// Chains returns the chains that a namespace may use. nil, or none for a namespace: all.
 	Chains func(namespace string) []string
-	// Quota is how many keys a namespace may have. nil, or 0 for a namespace: DefaultQuota. The
-	// controller checks it when a key is made, so all nodes must use the same value.
+	// Quota returns the maximum number of keys of a namespace. nil, or 0 for a namespace:
+	// DefaultQuota. The controller checks it when a key is created, so all nodes must use the same
+	// value.
 	Quota func(namespace string) int
-	// Patience is how long requests to a controller that does not answer are retried. 0: 3 s.
+	// Patience is the time for which requests to a controller that does not answer are retried. 0:
+	// 3 s.
 	Patience time.Duration
-	// Interval is that between two reads of a key that is watched. 0: a second.
+	// Interval is the interval between two reads of a watched key. 0: a second.
 	Interval time.Duration
-	// Round is the interval between reads of keys that Push reports. 0: five seconds, and Interval
-	// at least.
+	// Round is the interval between reads of keys that Push reports. 0: five seconds, but at least
+	// Interval.
 	Round time.Duration
-	// Unused is how long a key may be without a value before it is removed from the network. 0: ten
-	// minutes; below 0: it is not removed.
+	// Unused is the time without a value after which a key is removed from the network. 0: ten
+	// minutes; below 0: keys are not removed.
 	Unused time.Duration
 	// Push reports commits as they happen; nil: watches learn of them by their own reads.
 	Push Push
@@ -61,7 +64,7 @@ type Options struct {
 	Adjust func(*client.Config)
 }
 
-// DefaultQuota is how many keys a namespace may have unless something else is said.
+// DefaultQuota is the maximum number of keys of a namespace unless configured otherwise.
 const DefaultQuota = 1000
 
 // Store is the store. It is safe for concurrent use.
@@ -69,15 +72,15 @@ type Store struct {
 	o     Options
 	names *fromadmin.Names
 	hub   *watch.Hub
-	// counts are those of watches.
+	// counts are the counters of watches.
 	counts counts
 
 	sweeper sync.WaitGroup // removes unused keys
 	stop    context.CancelFunc
 
 	mu     sync.Mutex
-	widths map[string]int // largest value in bytes, by chain
-	least  int            // of all chains
+	widths map[string]int // maximum value length in bytes, by chain
+	least  int            // the minimum over all chains
 }
 
 var _ store.Store = (*Store)(nil)
@@ -115,7 +118,7 @@ func (s *Store) Close() error {
 	return s.names.Close()
 }
 
-// measure asks the controller for the size of the chains' values.
+// measure requests the maximum value lengths of the chains from the controller.
 func (s *Store) measure(ctx context.Context) error {
 	chains, err := s.o.Admin.Chains(ctx)
 	if err != nil {
@@ -143,7 +146,7 @@ func (s *Store) chains(namespace string) []string {
 	return s.o.Chains(namespace)
 }
 
-// quota returns how many keys a namespace may have.
+// quota returns the maximum number of keys of a namespace.
 func (s *Store) quota(namespace string) int {
 	if s.o.Quota != nil {
 		if n := s.o.Quota(namespace); n != 0 {
@@ -241,7 +244,8 @@ func (s *Store) CompareAndDelete(ctx context.Context, key store.Key, expected wi
 	})
 }
 
-// swapped is the result of a CAS for which another version is not an error.
+// swapped runs a CAS. It returns another version than the expected one as a result, and not as an
+// error.
 func (s *Store) swapped(key store.Key, do func() (fromadmin.Named, error)) (store.Item, bool, error) {
 	got, err := do()
 	var e *fromadmin.NameError

@@ -50,7 +50,7 @@ func newBed(t *testing.T, slots int) *bed {
 	return x
 }
 
-// store is that of another node.
+// store makes the store of another node.
 func (x *bed) store(adjust ...func(*keys.Options)) *keys.Store {
 	x.t.Helper()
 	o := keys.Options{Admin: admin.NewClient(x.URL()), Node: "n", Sessions: 4, Interval: 50 * time.Millisecond}
@@ -91,7 +91,7 @@ func wantCode(t *testing.T, err error, code nodeapi.Code, words ...string) {
 	}
 }
 
-// TestStore: it does as store.Memory does, which others are tested against.
+// TestStore: the store behaves like store.Memory, which is the reference for other tests.
 func TestStore(t *testing.T) {
 	x := newBed(t, 64)
 	for name, s := range map[string]store.Store{"memory": store.NewMemory(16), "keys": x.store()} {
@@ -180,7 +180,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestNoChains: a store that was made before the first chain would take no value of any length.
+// TestNoChains: New fails before the first chain exists, because the store would accept no value.
 func TestNoChains(t *testing.T) {
 	c := refadmin.New(8)
 	t.Cleanup(c.Close)
@@ -191,7 +191,7 @@ func TestNoChains(t *testing.T) {
 	}
 }
 
-// TestTwoNodesMakeOneKey: whoever is first, and all writes are there.
+// TestTwoNodesMakeOneKey: two nodes create the same key at once, and no write is lost.
 func TestTwoNodesMakeOneKey(t *testing.T) {
 	x := newBed(t, 64)
 	ctx := within(t)
@@ -222,7 +222,7 @@ func TestTwoNodesMakeOneKey(t *testing.T) {
 	}
 }
 
-// TestRefusals: with which codes and numbers.
+// TestRefusals checks the codes and numbers of refusals.
 func TestRefusals(t *testing.T) {
 	x := newBed(t, 2)
 	s := x.store(func(o *keys.Options) {
@@ -299,7 +299,7 @@ func TestRefusals(t *testing.T) {
 	wantCode(t, err, nodeapi.CodeCanceled)
 }
 
-// tail follows a watch, and keeps what it is told.
+// tail follows a watch, and stores the reported changes.
 type tail struct {
 	mu   sync.Mutex
 	all  []store.Change
@@ -333,7 +333,7 @@ func follow(t *testing.T, s store.Store, w store.Watch) *tail {
 	return x
 }
 
-// expect waits until the newest of each key is the value; "-": it is not found.
+// expect waits until the newest change of each key has this value; "-": the key is not found.
 func (x *tail) expect(t *testing.T, want map[string]string) {
 	t.Helper()
 	state := func() map[string]string {
@@ -351,8 +351,8 @@ func (x *tail) expect(t *testing.T, want map[string]string) {
 		func() string { return fmt.Sprint(state()) })
 }
 
-// TestWatch: what is told about keys by name and by prefix, as they are made, written, moved,
-// deleted, removed and made again.
+// TestWatch: a watch reports keys by name and by prefix when they are created, written, moved,
+// deleted, removed and created again.
 func TestWatch(t *testing.T) {
 	x := newBed(t, 64)
 	writer, s := x.store(), x.store()
@@ -382,7 +382,7 @@ func TestWatch(t *testing.T) {
 	known := follow(t, s, store.Watch{Namespace: "shop", Keys: []string{"a"}, After: map[string]wire.Version{"a": got.Version}})
 	x.Move(nodeapi.KeyName("shop", "a"), "b", 20*time.Millisecond)
 	x.Move(nodeapi.KeyName("shop", "a"), "a", 20*time.Millisecond)
-	time.Sleep(3 * 50 * time.Millisecond) // rounds in which a move must not be told
+	time.Sleep(3 * 50 * time.Millisecond) // enough reads to show that a move is not reported
 	for i := range 7 {
 		put("a", fmt.Sprint("v", i))
 	}
@@ -393,7 +393,7 @@ func TestWatch(t *testing.T) {
 	for _, c := range known.all {
 		told += c.Overtaken
 	}
-	// The first of a watch has nothing before it that it could have overtaken.
+	// The first report of a watch has no skipped versions.
 	if told > 7 || told == 0 || string(known.all[0].Value) == "1" {
 		t.Errorf("7 versions were written, and %d are accounted for: %+v", told, known.all)
 	}
@@ -402,7 +402,7 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	byPrefix.expect(t, map[string]string{"p/1": "-", "p/2": "2"})
-	x.Remove(nodeapi.KeyName("shop", "p/2")) // with its value
+	x.Remove(nodeapi.KeyName("shop", "p/2")) // including its value
 	x.Remove(nodeapi.KeyName("shop", "a"))
 	byPrefix.expect(t, map[string]string{"p/1": "-", "p/2": "-"})
 	byName.expect(t, map[string]string{"a": "-", "none": "now"})
@@ -410,14 +410,14 @@ func TestWatch(t *testing.T) {
 	put("a", "again")
 	byPrefix.expect(t, map[string]string{"p/1": "-", "p/2": "again"})
 	byName.expect(t, map[string]string{"a": "again", "none": "now"})
-	// The controller is away: what is known continues.
+	// Without the controller, watches of known keys continue.
 	x.SetDown(true)
 	put("a", "still")
 	byName.expect(t, map[string]string{"a": "still", "none": "now"})
 	x.SetDown(false)
 }
 
-// pushed is a Push that tells what a test says.
+// pushed is a Push that reports what the test wants.
 type pushed struct {
 	helps atomic.Bool
 	mu    sync.Mutex
@@ -447,8 +447,8 @@ func (p *pushed) tell(n keys.News) bool {
 	return told != nil
 }
 
-// TestPush: what a Push tells is told at once, long before a round; a version that it tells late is
-// not; a hint is followed by a read; who no longer watches does not follow.
+// TestPush: reports of a Push are passed on at once, long before the next read, except for old
+// versions. A hint triggers a read. When a watch ends, it stops following.
 func TestPush(t *testing.T) {
 	x := newBed(t, 64)
 	p := &pushed{gives: map[wire.Key]func(keys.News){}}
@@ -489,8 +489,8 @@ func TestPush(t *testing.T) {
 	})
 }
 
-// TestRounds: a key of which the Push tells is read once a round, which finds what it has not told
-// about; as soon as it no longer tells, once an interval.
+// TestRounds: a key that the Push reports is read once a round, which finds missed changes. When
+// the Push stops reporting it, the key is read once an interval.
 func TestRounds(t *testing.T) {
 	x := newBed(t, 64)
 	p := &pushed{gives: map[wire.Key]func(keys.News){}}
@@ -516,7 +516,7 @@ func TestRounds(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	w.mu.Lock()
-	if n := len(w.all); n > 4 { // two reads at its begin may be late
+	if n := len(w.all); n > 4 { // two reads at the beginning may be late
 		t.Errorf("%d of %d writes were found, and no round has gone by", n, writes)
 	}
 	w.mu.Unlock()
@@ -551,7 +551,7 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// counted is how much was told, by what it was found by.
+// counted returns the numbers of reported changes, by the way in which they were found.
 func counted(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	all, err := registry.Gather()
@@ -567,8 +567,8 @@ func counted(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	return out
 }
 
-// TestPagesMeanwhile: while keys move to another chain, and others are made, deleted and removed,
-// pages have each key that stays once, and reading it finds its value.
+// TestPagesMeanwhile: keys move to another chain, and others are created, deleted and removed.
+// Pages contain each key that stays exactly once, and reading it finds its value.
 func TestPagesMeanwhile(t *testing.T) {
 	x := newBed(t, 64)
 	writer, s := x.store(), x.store()

@@ -73,7 +73,7 @@ func (l *Late) Fill(
 	}
 }
 
-// Set makes s the store that is used. Call it once. Close calls end.
+// Set sets the store that is used. It must be called only once. Close calls end.
 func (l *Late) Set(s store.Store, end func() error) {
 	l.now.Store(&heldStore{s, end})
 	close(l.filled)

@@ -34,7 +34,8 @@ type unused struct {
 func (s *Store) sweep(ctx context.Context) {
 	found := map[store.Key]unused{}
 	for {
-		// Nodes look at different times, so that not all of them ask to remove the same key.
+		// Nodes check at different times, so that not all of them request the removal of the same
+		// key.
 		pause := s.o.Unused/2 + rand.N(s.o.Unused/2)
 		select {
 		case <-ctx.Done():

@@ -53,7 +53,7 @@ type reader struct {
 	lists map[string]*list // by namespace
 }
 
-// list is the newest of a namespace.
+// list is the newest list of a namespace.
 type list struct {
 	mu    sync.Mutex
 	began time.Time

@@ -2,7 +2,7 @@ package kinds
 
 import "sync/atomic"
 
-// Defaults says which kind a namespace's new keys are. A policy or a Namespace's annotation sets
+// Defaults determines the kind of a namespace's new keys. A policy or a Namespace's annotation sets
 // it; otherwise it is volatile. A namespace may have keys of both kinds if its default was ever
 // set, or if it has ever had a durable key.
 type Defaults struct {

@@ -1,6 +1,6 @@
 // Package kinds is the node API's store of keys of both kinds, volatile (nodeapi/keys) and durable
-// (nodeapi/durable). A namespace's default says which kind a new key is; an existing key keeps its
-// kind.
+// (nodeapi/durable). A namespace's default determines the kind of a new key; an existing key keeps
+// its kind.
 //
 // If a namespace has keys of only one kind, every request goes to the store of that kind. If it may
 // have both kinds, a request goes first to the store of the default kind and then, if the key is
@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// Default is which kind a namespace's new keys are, and whether the namespace may also have keys of
+// Default is the kind of a namespace's new keys, and whether the namespace may also have keys of
 // the other kind.
 type Default struct{ Durable, Both bool }
 
@@ -64,7 +64,7 @@ func (s *Store) Changed() {
 	}
 }
 
-// Durable says whether a namespace's new keys are durable.
+// Durable reports whether a namespace's new keys are durable.
 func (s *Store) Durable(namespace string) bool { return s.of(namespace).Durable }
 
 // stores returns the store of the default kind, and the other one or nil if the namespace has no
@@ -111,8 +111,8 @@ func (s *Store) write(ctx context.Context, key store.Key,
 	}
 	there, missing := withoutCreating(ctx)
 	got, err := do(there, first)
-	// the key may be in the first store, but the value does not fit there; the other store might
-	// take it
+	// the key may be in the first store although the value does not fit there; otherwise try the
+	// other store
 	tooLarge := errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeTooLarge})
 	if !missing(got, err) && !tooLarge {
 		return got, err
@@ -124,7 +124,7 @@ func (s *Store) write(ctx context.Context, key store.Key,
 	default:
 		if got, err := do(there, other); !missing(got, err) {
 			return got, err
-		} // the key has gone meanwhile
+		} // the key was removed meanwhile
 	}
 	if tooLarge {
 		return got, err
@@ -132,7 +132,7 @@ func (s *Store) write(ctx context.Context, key store.Key,
 	return do(ctx, first)
 }
 
-// withoutCreating forbids a store to create a key; missing reports whether the store found no key.
+// withoutCreating forbids a store to create a key. missing reports whether the store found no key.
 func withoutCreating(ctx context.Context) (_ context.Context, missing func(result, error) bool) {
 	refused := nodeapi.Errorf(nodeapi.CodeInternal, "", "there is no such key")
 	return store.WithoutCreating(ctx, refused), func(got result, err error) bool {
@@ -186,7 +186,7 @@ func (s *Store) Transact(ctx context.Context, t store.Transaction) (store.Transa
 		first, _ := s.stores(t.Namespace)
 		return first.Transact(ctx, t)
 	}
-	certain := map[string]bool{} // keys that are written if the comparisons hold
+	certain := map[string]bool{} // keys that certainly exist when they are written
 	for _, c := range t.Compare {
 		certain[c.Name] = durable.IsVersion(c.Version) && !t.CheckOnly
 	}
@@ -198,7 +198,7 @@ func (s *Store) Transact(ctx context.Context, t store.Transaction) (store.Transa
 			return store.Transacted{}, err
 		}
 	}
-	if !d.Durable { // a key that goes meanwhile is not made again
+	if !d.Durable { // a key that is removed meanwhile must not be created again
 		ctx = store.WithoutCreating(ctx, store.Volatile(store.Key{Namespace: t.Namespace, Name: t.Names()[0]}))
 	}
 	return s.durable.Transact(ctx, t)
@@ -259,7 +259,7 @@ func (s *Store) Watch(ctx context.Context, w store.Watch, tell func([]store.Chan
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	s.mu.Lock()
-	d := s.of(w.Namespace) // before Changed, or after
+	d := s.of(w.Namespace) // mu is held, so Changed runs either before this or after the registration
 	if d.Both {
 		s.mu.Unlock()
 		return s.watchBoth(ctx, w, tell)
@@ -287,7 +287,7 @@ func (s *Store) Watch(ctx context.Context, w store.Watch, tell func([]store.Chan
 func (s *Store) watchBoth(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	var mu sync.Mutex // of tell, too
+	var mu sync.Mutex // also guards calls of tell
 	absent, told := map[string]int{}, map[string]bool{}
 	both := func(changes []store.Change) {
 		mu.Lock()

@@ -20,8 +20,8 @@ import (
 
 const soon = 20 * time.Second
 
-// counted is a store in memory that counts what it is asked, and may be away. That of durable keys
-// gives versions as they have.
+// counted is a store in memory that counts requests, and may be unavailable. Versions in the
+// durable store are as high as those of durable keys.
 type counted struct {
 	*store.Memory
 	above wire.Version
@@ -50,7 +50,7 @@ func (c *counted) upped(i store.Item) store.Item { i.Version = c.up(i.Version); 
 
 func (c *counted) down(v wire.Version) wire.Version {
 	if v != 0 && v <= c.above {
-		return 1 << 61 // no version of this store's
+		return 1 << 61 // a version that this store does not have
 	}
 	return v - min(v, c.above)
 }
@@ -136,7 +136,7 @@ func (c *counted) Watch(ctx context.Context, w store.Watch, tell func([]store.Ch
 	})
 }
 
-// asked is how often a store was asked since it was last looked.
+// asked returns the number of requests to a store since the last call.
 func (c *counted) asked() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,7 +181,7 @@ func (w *world) say(ns string, durable bool) {
 
 func key(name string) store.Key { return store.Key{Namespace: "ns", Name: name} }
 
-// A key that is there stays what it is, whatever the default becomes, for every call.
+// An existing key keeps its kind in every call, even if the default changes.
 func TestKeysStayWhatTheyAre(t *testing.T) {
 	ctx := t.Context()
 	for _, durable := range []bool{false, true} {
@@ -236,7 +236,7 @@ func TestKeysStayWhatTheyAre(t *testing.T) {
 			if err != nil || !done || gone.Version <= got.Version {
 				t.Errorf("deleted: %+v, %v, %v", gone, done, err)
 			}
-			kind("old", put("old", "4"), durable) // a deleted key is known
+			kind("old", put("old", "4"), durable) // a deleted key is still known
 			if v, err := w.Delete(ctx, key("old")); err != nil {
 				t.Error(err)
 			} else {
@@ -265,7 +265,7 @@ func TestKeysStayWhatTheyAre(t *testing.T) {
 	}
 }
 
-// What is too long for one kind is not for the other, and is refused by that of the key.
+// A value may be too long for one kind but not for the other. The kind of the key decides.
 func TestLengths(t *testing.T) {
 	ctx, w := t.Context(), newWorld()
 	long := make([]byte, 500)
@@ -290,8 +290,9 @@ func TestLengths(t *testing.T) {
 	}
 }
 
-// A namespace of one kind asks for no other, and the other's absence does not touch it; one of both
-// asks the default's alone for what is there.
+// In a namespace with one kind, requests go only to that store, and it does not matter if the other
+// is unavailable. In a namespace with both kinds, requests for existing keys of the default kind go
+// only to the default store.
 func TestCosts(t *testing.T) {
 	ctx, w := t.Context(), newWorld()
 	w.durable.leave(true)
@@ -326,7 +327,7 @@ func TestCosts(t *testing.T) {
 			t.Errorf("%s of what may be durable: %v", name, err)
 		}
 	}
-	// Without a word of the operator's, durable keys that were made once are found.
+	// Existing durable keys are found even if the operator has configured no default.
 	w.durable.leave(false)
 	if v, err := w.Put(ctx, store.Key{Namespace: "other", Name: "k"}, []byte("1")); err != nil || v > 1<<62 {
 		t.Errorf("%v, %v", v, err)
@@ -342,7 +343,7 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// told is what a watch has told.
+// told is the changes that a watch has reported.
 type told struct {
 	mu   sync.Mutex
 	all  []store.Change
@@ -382,8 +383,8 @@ func (x *told) wait(t *testing.T, name, value string, n int) {
 	}, func() string { return fmt.Sprintf("%+v", x.of(name)) })
 }
 
-// Watches see keys of both kinds. One that began when there was one kind ends when there may be
-// two; that a key is not there is told once, when both stores have said so.
+// Watches see keys of both kinds. A watch that began while there was one kind ends when there may
+// be two. A missing key is reported once, when both stores have reported it.
 func TestWatch(t *testing.T) {
 	ctx, w := t.Context(), newWorld()
 	put := func(name, value string) wire.Version {
@@ -416,7 +417,7 @@ func TestWatch(t *testing.T) {
 	d := put("d", "1")
 	both.wait(t, "d", "1", 2)
 	put("v", "2")
-	both.wait(t, "v", "2", 1) // what was known about it was not told
+	both.wait(t, "v", "2", 1) // the known version was not reported
 	again := w.follow(t, store.Watch{Namespace: "ns", Keys: []string{"v", "d"}, After: map[string]wire.Version{"d": d}})
 	again.wait(t, "v", "2", 1)
 	w.say("ns", false)
@@ -433,8 +434,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// A transaction has durable keys only. A key that is volatile, or would be, is refused, and nothing
-// is written.
+// A transaction may contain only durable keys. A key that is volatile, or would become volatile, is
+// refused, and nothing is written.
 func TestTransact(t *testing.T) {
 	ctx, w := t.Context(), newWorld()
 	volatile := &nodeapi.Error{Code: nodeapi.CodeInvalidArgument}
@@ -472,12 +473,12 @@ func TestTransact(t *testing.T) {
 		return v
 	}
 	other := put("k")
-	other.Namespace = "other" // of which nothing was said: it has volatile keys only
+	other.Namespace = "other" // nothing is configured for this namespace, so it has only volatile keys
 	if _, err := w.Transact(ctx, other); err != nil || w.durable.asked() != 0 || w.volatile.asked() != 1 {
 		t.Errorf("the transaction did not go to the volatile keys' store, which refuses it: %v", err)
 	}
 	d, v := make(true, "d"), make(false, "v")
-	// New keys are volatile.
+	// Here new keys are volatile.
 	check("one that would be volatile", put("d", "new"), "new")
 	check("one that would be, compared", compare(put("d"), "new", 0), "new")
 	check("one that is, compared with its version", compare(put("d"), "v", v), "v")
@@ -486,7 +487,7 @@ func TestTransact(t *testing.T) {
 	gone.Write = append(gone.Write, store.Write{Name: "v", Delete: true})
 	check("one that is, deleted", gone, "v")
 	check("a durable one", compare(put("d"), "d", d), "")
-	// New keys are durable.
+	// Here new keys are durable.
 	w.say("ns", true)
 	check("one that is volatile still", put("d", "v"), "v")
 	check("... compared", compare(put("d"), "v", 0), "v")
@@ -504,8 +505,8 @@ func TestTransact(t *testing.T) {
 	}
 }
 
-// A key may be in both stores, if nodes whose defaults differed made it. Each call then means the
-// one that the default puts first, and a transaction that compares what is read there is answered.
+// A key may exist in both stores, if nodes with different defaults created it. Each call then uses
+// the one in the default store, and a transaction that compares what was read there succeeds.
 func TestTransactOfAKeyInBoth(t *testing.T) {
 	ctx, w := t.Context(), newWorld()
 	service := coordination.New(w, coordination.Options{Sweep: -1})
@@ -534,7 +535,7 @@ func TestTransactOfAKeyInBoth(t *testing.T) {
 	}
 }
 
-// Keys that are compared with a version of a durable key are not looked for in both stores.
+// Keys that are compared with a version of a durable key are not searched in both stores.
 func TestTransactCosts(t *testing.T) {
 	ctx, w := t.Context(), newWorld()
 	w.say("ns", true)

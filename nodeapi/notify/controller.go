@@ -22,7 +22,7 @@ type asker struct {
 	said     bool      // the controller may hold keys for the socket
 	last     time.Time // time of the last request
 	again    time.Time // latest time of the next request, if there is anything to send
-	failures int       // in a row
+	failures int       // consecutive failures
 	until    time.Time // until then the controller holds what it was told; zero: nothing
 	settle   time.Time // when review is next due for accepted keys; zero: never
 	state    string    // the state that was logged last
@@ -59,8 +59,8 @@ func (r *Receiver) run() {
 	}
 }
 
-// next is when the controller should be asked; false: there is nothing to send. Changes of the
-// followed keys move it forward while the controller answers.
+// next returns the time of the next request to the controller; false: there is nothing to send.
+// While the controller answers, changes of the followed keys move the time forward.
 func (a *asker) next() (at time.Time, any bool) {
 	a.r.mu.RLock()
 	defer a.r.mu.RUnlock()
@@ -213,7 +213,7 @@ func (a *asker) accepted(ids []uint32, got *admin.Watch) {
 	for _, n := range ids {
 		e := r.keys[wire.Key(n)]
 		switch {
-		case e == nil: // nobody follows it any more
+		case e == nil: // it has no more followers
 		case refused[e.key]:
 			if r.withdraw(e) {
 				lost = append(lost, e.key)

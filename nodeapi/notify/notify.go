@@ -26,7 +26,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/keys"
 )
 
-// Options configure a Receiver. Zero values mean what their comments say.
+// Options configure a Receiver. Zero values mean the defaults in the fields' comments.
 type Options struct {
 	Admin *admin.Client
 	Log   *slog.Logger // nil: no log
@@ -42,9 +42,10 @@ const DefaultKeys = 4096
 
 // pace holds the receiver's intervals and timeouts.
 type pace struct {
-	gather   time.Duration // changes of the followed keys are sent together
-	settle   time.Duration // from a controller's acceptance until its tables are at the switches, roughly
-	request  time.Duration // to the controller
+	gather time.Duration // time for which changes of the followed keys are collected, to be sent together
+	// approximate time between a controller's acceptance and the update of the switches' tables
+	settle   time.Duration
+	request  time.Duration // timeout of a request to the controller
 	end      time.Duration // timeout of the last request to the controller
 	failed   time.Duration // pause after a failure, doubled each time
 	failures time.Duration // largest such pause
@@ -70,7 +71,7 @@ type Receiver struct {
 	work   sync.WaitGroup
 	// changed, of capacity one, wakes run when something has changed.
 	changed chan struct{}
-	// chains are those that datagrams may come from.
+	// chains are the chains from which datagrams may come.
 	chains atomic.Pointer[sources]
 	// doubted is set when a datagram does not match the known chains.
 	doubted atomic.Bool

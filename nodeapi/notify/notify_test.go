@@ -25,21 +25,21 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/keys"
 )
 
-// patience is for what happens soon, on a machine that has other things to do.
+// patience bounds the wait for what happens soon, even on a busy machine.
 const patience = 20 * time.Second
 
-// bed is a controller that does what a test says, and the switches' end of two chains.
+// bed is a controller that behaves as a test requires, and the sockets of two chains' switches.
 type bed struct {
 	t        *testing.T
 	server   *httptest.Server
-	services [2]*net.UDPConn // of the chains 1 and 2; mu guards them where they change
+	services [2]*net.UDPConn // of chains 1 and 2; mu guards them while they change
 	log      syncbuffer.Buffer
 	registry *prometheus.Registry
 
 	mu      sync.Mutex
-	answer  func(http.ResponseWriter, *admin.WatchRequest) // nil: yes
+	answer  func(http.ResponseWriter, *admin.WatchRequest) // nil: accept the request
 	asked   []admin.WatchRequest
-	unknown map[uint32]bool // keys that are refused
+	unknown map[uint32]bool // keys that the controller refuses
 	ttl     int
 }
 
@@ -56,7 +56,7 @@ func newBed(t *testing.T) *bed {
 		defer x.mu.Unlock()
 		for i, s := range x.services {
 			all = append(all, admin.Chain{Name: fmt.Sprint("c", i+1), ID: uint8(i + 1),
-				ServiceAddress: s.LocalAddr().String(), ValueBytes: 16 << (3 * i)}) // 16, 128
+				ServiceAddress: s.LocalAddr().String(), ValueBytes: 16 << (3 * i)}) // 16 and 128 bytes
 		}
 		_ = json.NewEncoder(w).Encode(all)
 	})
@@ -118,14 +118,14 @@ func (x *bed) receiver(o Options, p pace) *Receiver {
 	return r
 }
 
-// answers has the controller answer so; nil: yes.
+// answers sets the controller's answer; nil: accept.
 func (x *bed) answers(f func(http.ResponseWriter, *admin.WatchRequest)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.answer = f
 }
 
-// moveTo has chain 1 answer elsewhere.
+// moveTo changes the service address of chain 1.
 func (x *bed) moveTo(s *net.UDPConn) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -138,7 +138,7 @@ func (x *bed) service() *net.UDPConn {
 	return x.services[0]
 }
 
-// fails has it answer with an error.
+// fails makes the controller answer with an error.
 func (x *bed) fails(code string) {
 	x.answers(func(w http.ResponseWriter, _ *admin.WatchRequest) {
 		e := admin.Errorf(code, "the test says %s", code)
@@ -147,7 +147,7 @@ func (x *bed) fails(code string) {
 	})
 }
 
-// last is what the controller was told last, and how often it was told.
+// last returns the last request to the controller, and the number of requests.
 func (x *bed) last() (admin.WatchRequest, int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -157,7 +157,7 @@ func (x *bed) last() (admin.WatchRequest, int) {
 	return x.asked[len(x.asked)-1], len(x.asked)
 }
 
-// holds waits until the controller was told about just these keys.
+// holds waits until the controller was told exactly these keys.
 func (x *bed) holds(ids ...uint32) admin.WatchRequest {
 	x.t.Helper()
 	slices.Sort(ids)
@@ -172,7 +172,7 @@ func (x *bed) holds(ids ...uint32) admin.WatchRequest {
 
 func (x *bed) said(text string) int { return strings.Count(x.log.String(), text) }
 
-// ear is who follows a key.
+// ear is a follower of a key.
 type ear struct {
 	mu    sync.Mutex
 	news  []keys.News
@@ -195,7 +195,7 @@ func (e *ear) heard() ([]keys.News, int) {
 	return slices.Clone(e.news), e.hints
 }
 
-// helped waits until the receiver says so of a key.
+// helped waits until Helps returns the wanted result for a key.
 func helped(t *testing.T, r *Receiver, id wire.Key, want bool) {
 	t.Helper()
 	poll.Until(t, patience, fmt.Sprintf("%v is helped: %v", id, want), func() bool { return r.Helps(id) == want })
@@ -226,14 +226,14 @@ func (r *Receiver) counted(result string) int {
 }
 
 const (
-	wide  = wire.Profile1024 // of chain 2
-	small = wire.Profile128  // of chain 1
+	wide  = wire.Profile1024 // the profile of chain 2
+	small = wire.Profile128  // the profile of chain 1
 )
 
 var keyA, keyB = wire.MakeKey(1, 7), wire.MakeKey(2, 9)
 
-// TestTells: the controller is told what is followed, what the switch says is told to who follows
-// it, and to nobody when nobody does; at the end the controller holds nothing.
+// TestTells: the controller is told the followed keys. Notifications of the switch reach the
+// followers of a key, and no one else. At the end the controller holds no keys.
 func TestTells(t *testing.T) {
 	x := newBed(t)
 	r := x.receiver(Options{}, quick)
@@ -298,8 +298,8 @@ func TestTells(t *testing.T) {
 	}
 }
 
-// TestForged: what nobody but a chain's switch can have sent is told; all else is dropped and
-// counted, and harms nothing.
+// TestForged: only datagrams that a chain's switch may have sent are reported. All others are
+// dropped and counted, and have no effect.
 func TestForged(t *testing.T) {
 	x := newBed(t)
 	r := x.receiver(Options{}, quick)
@@ -315,7 +315,7 @@ func TestForged(t *testing.T) {
 		return packet(t, p, small)
 	}
 	long := packet(t, good, small)
-	long[6], long[7] = 0, 17 // the value's length
+	long[6], long[7] = 0, 17 // the length of the value
 	for _, c := range []struct {
 		what   string
 		from   *net.UDPConn
@@ -358,8 +358,8 @@ func TestForged(t *testing.T) {
 	}
 }
 
-// TestFlood: a flood ends nothing; what the kernel had no room for meanwhile is counted, and has
-// the keys read.
+// TestFlood: the receiver survives a flood. Datagrams that the kernel dropped are counted, and the
+// keys are read.
 func TestFlood(t *testing.T) {
 	x := newBed(t)
 	r := x.receiver(Options{}, quick)
@@ -368,7 +368,7 @@ func TestFlood(t *testing.T) {
 	var e ear
 	r.Follow(keyA, func(n keys.News) {
 		if n.Version == 1 {
-			once.Do(func() { close(entered); <-hold }) // the one who reads is held up
+			once.Do(func() { close(entered); <-hold }) // delays the receiving goroutine
 		}
 		e.told(n)
 	})
@@ -381,7 +381,7 @@ func TestFlood(t *testing.T) {
 	send(t, x.services[0], to, note(1))
 	<-entered
 	forger, junk := listen(t), make([]byte, 8000)
-	const many = 20000 // more than any buffer that the kernel gives here
+	const many = 20000 // more than any buffer that the kernel grants here
 	for i := range many {
 		_, _ = forger.WriteToUDPAddrPort(junk[:40+i%2*7960], to)
 	}
@@ -401,8 +401,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestBounds: many keys are told to the controller at once, and not more than it is to be asked
-// for.
+// TestBounds: many keys are sent to the controller in one request, up to the limit.
 func TestBounds(t *testing.T) {
 	x := newBed(t)
 	p := quick
@@ -431,8 +430,8 @@ func TestBounds(t *testing.T) {
 	helped(t, r, wire.Key(first[101]), true)
 }
 
-// TestRefusals: of keys that the controller refuses, the switch does not tell; those that it
-// refuses later are read.
+// TestRefusals: the switch does not report keys that the controller refuses. Keys that it refuses
+// later are read.
 func TestRefusals(t *testing.T) {
 	x := newBed(t)
 	x.ttl = 1
@@ -464,8 +463,8 @@ func TestRefusals(t *testing.T) {
 
 const off, on = "the server polls watched keys, because", "the switch tells of keys"
 
-// TestWithout: a controller that knows of no watches, or does not take these, leaves everything to
-// rounds of reads, and that is said once. When it takes them, they are there.
+// TestWithout: if a controller does not support watches, or refuses them, the periodic reads find
+// all changes, and this is logged once. When it accepts them, they work.
 func TestWithout(t *testing.T) {
 	for _, code := range []string{admin.CodeNotFound, admin.CodePermissionDenied, admin.CodeFailedPrecondition,
 		admin.CodeInvalidArgument, admin.CodeUnavailable, admin.CodeInternal, "garbage"} {
@@ -494,9 +493,9 @@ func TestWithout(t *testing.T) {
 	}
 }
 
-// TestKilled: a server that was killed has said nothing to the controller, which holds its host for
-// it. The next one takes its port as soon as nobody has that, and with it its place; before that it
-// does not.
+// TestKilled: a killed server has not ended its watch at the controller, which still reserves the
+// host for it. The next server takes over the watch when the predecessor's port is free, and not
+// before.
 func TestKilled(t *testing.T) {
 	x := newBed(t)
 	old := listen(t)
@@ -521,7 +520,7 @@ func TestKilled(t *testing.T) {
 	if got, _ := x.last(); got.Port == port || r.Helps(keyA) {
 		t.Errorf("it has the port of one that lives: %v", got)
 	}
-	// Ports that are others' business are not taken, whatever a controller says.
+	// Privileged ports and NetCRAQ's own are not opened, whatever a controller answers.
 	for _, forbidden := range []uint16{1, 1023, wire.Port} {
 		x.mu.Lock()
 		said = forbidden
@@ -542,9 +541,9 @@ func TestKilled(t *testing.T) {
 	poll.Until(t, patience, "it is told", func() bool { n, _ := e.heard(); return len(n) == 1 })
 }
 
-// TestAway: a controller that does not answer for less time than it holds what it was told changes
-// nothing, and for longer, everything. When one answers again, the keys are read: its tables may
-// have been empty.
+// TestAway: if a controller does not answer for less time than its watch lasts, nothing changes. If
+// it takes longer, the switch's help ends. When a controller answers again, the keys are read,
+// because its tables may have been empty.
 func TestAway(t *testing.T) {
 	x := newBed(t)
 	x.ttl = 1
@@ -584,7 +583,7 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestMoved: chains that are reached otherwise are looked at again.
+// TestMoved: if the addresses of chains have changed, they are requested again.
 func TestMoved(t *testing.T) {
 	x := newBed(t)
 	x.ttl = 1

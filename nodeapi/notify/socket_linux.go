@@ -21,7 +21,7 @@ const (
 	// yet; the kernel grants at most net.core.rmem_max. Datagrams that do not fit are lost, and
 	// counted.
 	receiveBuffer = 4 << 20
-	// batch is how many one system call may read.
+	// batch is the number of datagrams that one system call may read.
 	batch = 64
 )
 
@@ -30,7 +30,7 @@ type socket struct {
 	conn *net.UDPConn
 	pc   *ipv4.PacketConn
 	in   []ipv4.Message
-	// overflown is the kernel's last count of datagrams for which it had no room.
+	// overflown is the kernel's last count of dropped datagrams.
 	overflown uint32
 	toldLost  time.Time // when keys were last read because of losses
 }
@@ -90,8 +90,8 @@ const (
 	badLength  = "length"  // its length, or its value's length, does not match the chain's packets
 	badOp      = "op"      // not a NOTIFY
 	badContent = "content" // the content is not that of a NOTIFY
-	badKey     = "key"     // nobody follows the key
-	overflown  = "lost"    // the kernel had no room for it
+	badKey     = "key"     // the key has no followers
+	overflown  = "lost"    // the kernel dropped it, because its buffer was full
 )
 
 var results = []string{told, badSource, badLength, badOp, badContent, badKey, overflown}

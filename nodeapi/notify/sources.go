@@ -19,7 +19,7 @@ type source struct {
 
 // sources holds the sources of all chains. It is never modified.
 type sources struct {
-	all    []source // by chain
+	all    []source // sorted by chain
 	byAddr map[netip.AddrPort]source
 }
 
@@ -34,7 +34,7 @@ func sourcesOf(chains []admin.Chain) (*sources, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, at := range services { // one
+		for _, at := range services { // there is one service address
 			s := source{chains[i].ID, at, profile}
 			out.all = append(out.all, s)
 			out.byAddr[at] = s

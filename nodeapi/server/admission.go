@@ -28,7 +28,7 @@ func (c *conn) charge(requests int) *nodeapi.Error {
 	return rpc.ToAnswer(err, false)
 }
 
-// rest is the pause after a message that was refused. It reports whether the connection goes on.
+// rest pauses after a message that was refused. It reports whether the connection continues.
 func (c *conn) rest() bool {
 	t := time.NewTimer(c.pause)
 	defer t.Stop()
@@ -41,7 +41,7 @@ func (c *conn) rest() bool {
 	}
 }
 
-// admit finds out which caller has connected, and whether it may connect.
+// admit identifies the caller that has connected, and decides whether it may use the API.
 func (c *conn) admit() *nodeapi.Error {
 	peer := c.s.config.Identify.Identify(c.nc)
 	namespace, err := c.s.config.Authority.Namespace(c.ctx, peer)

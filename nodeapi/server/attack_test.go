@@ -16,12 +16,13 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// A message that is too long ends its connection, in both framings, and says why.
+// A message that is too long ends its connection with the reason, in both framings.
 func TestTooLong(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
 	head := `{"id":1,"func":"ping"`
-	l.send(head + strings.Repeat(" ", nodeapi.MaxMessage-len(head)-2) + "}") // with its newline just as long as may be
+	// with its newline it has exactly the maximum length
+	l.send(head + strings.Repeat(" ", nodeapi.MaxMessage-len(head)-2) + "}")
 	l.expect(`{"id":1,"data":{}}`)
 	l.send(head + strings.Repeat(" ", nodeapi.MaxMessage-len(head)-1) + "}")
 	l.expectPart(`{"id":0,"error":{"code":"too_large","message":"a message has at most 262144 bytes`)
@@ -34,8 +35,8 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
-// A browser that a page has sent to the port gets nothing done: what it sends is not a request at
-// first, whatever stands in its body.
+// A web page can make a browser connect to the port, but has no effect: its first bytes are not a
+// request, so the server ignores the body.
 func TestBrowser(t *testing.T) {
 	st := store.NewMemory(100)
 	_, path := start(t, Config{Store: st})
@@ -48,7 +49,8 @@ func TestBrowser(t *testing.T) {
 	}
 }
 
-// Who does not read gets no more requests read, then is cut off at a bound; nobody else notices.
+// If a client does not read, the server stops reading its requests, and finally cuts it off at a
+// limit. Other clients are not affected.
 func TestUnread(t *testing.T) {
 	_, path := start(t, Config{Store: store.NewMemory(2000),
 		Limits: Limits{unsent: 64 << 10, StallTime: 200 * time.Millisecond}})
@@ -75,8 +77,8 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// A watch waits for a client that does not read, which is told the newest version and how many
-// were overtaken.
+// A watch waits for a client that does not read. The client then gets the newest version, and the
+// number of skipped ones.
 func TestSlowWatcher(t *testing.T) {
 	_, path := start(t, Config{Store: store.NewMemory(2000), Limits: Limits{unsent: 64 << 10}})
 	w, l := dial(t, path), dial(t, path)
@@ -101,7 +103,7 @@ func TestSlowWatcher(t *testing.T) {
 	}
 }
 
-// Half a message is not waited for for ever.
+// The server does not wait for the rest of a message forever.
 func TestHalfMessage(t *testing.T) {
 	_, path := start(t, Config{Limits: Limits{MessageTime: 50 * time.Millisecond}})
 	idle := dial(t, path)
@@ -111,10 +113,10 @@ func TestHalfMessage(t *testing.T) {
 		_, _ = l.Write([]byte(half))
 		l.expectEnd()
 	}
-	idle.ask(`{"id":2,"func":"ping"}`, `{"id":2,"data":{}}`) // who waits between messages may do so
+	idle.ask(`{"id":2,"func":"ping"}`, `{"id":2,"data":{}}`) // a pause between messages is allowed
 }
 
-// No more is read from a connection with the most requests under way.
+// The server reads no more from a connection with the maximum number of requests under way.
 func TestInFlight(t *testing.T) {
 	slow := &slowStore{Store: store.NewMemory(100), hold: make(chan struct{})}
 	_, path := start(t, Config{Store: slow, Limits: Limits{inFlight: 4}})
@@ -134,7 +136,7 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// Watches, connections and bytes are bounded; what was taken is given back.
+// Watches, connections and bytes are bounded, and released resources can be used again.
 func TestQuotas(t *testing.T) {
 	s, path := start(t, Config{Limits: Limits{watches: 3, Connections: 2, Buffered: 64 << 10}})
 	l := dial(t, path)
@@ -168,8 +170,8 @@ func TestQuotas(t *testing.T) {
 	})
 }
 
-// A flood of garbage, of requests and of half messages by many connections leaves nothing behind,
-// and others are served meanwhile.
+// Many connections send garbage, requests and incomplete messages. Afterwards nothing of them is
+// left, and other clients are served meanwhile.
 func TestFlood(t *testing.T) {
 	s, path := start(t, Config{Limits: Limits{Buffered: 4 << 20}})
 	other := dial(t, path)
@@ -218,8 +220,8 @@ func TestFlood(t *testing.T) {
 	other.ask(`{"id":1,"func":"ping"}`, `{"id":1,"data":{}}`)
 }
 
-// Requests for many keys each, as many as a connection may have under way, are as much work as
-// there may be at a time and not more; the others wait without a goroutine for each key.
+// If many requests for many keys are under way, the concurrent work is bounded. Further keys wait
+// without a goroutine for each.
 func TestFloodOfMany(t *testing.T) {
 	slow := &slowStore{Store: store.NewMemory(100), hold: make(chan struct{})}
 	_, path := start(t, Config{Store: slow, Limits: Limits{inFlight: 64, AtOnce: 32, Helpers: 100}})
@@ -233,9 +235,9 @@ func TestFloodOfMany(t *testing.T) {
 		}
 	}
 	poll.Until(t, soon, "a namespace's part is read", func() bool { return slow.waiting.Load() == 24 })
-	// A goroutine for each request, one for each connection, and the helpers.
+	// The maximum is one goroutine for each request, one for each connection, and the helpers.
 	poll.Until(t, soon, "all are under way", func() bool { return runtime.NumGoroutine() >= before+connections*64 })
-	time.Sleep(50 * time.Millisecond) // if there were more, they would come now
+	time.Sleep(50 * time.Millisecond) // further goroutines would have started by then
 	if n, most := runtime.NumGoroutine()-before, connections*65+100+20; n > most || slow.waiting.Load() != 24 {
 		t.Errorf("%d goroutines, want at most %d, and %d reads, want 24", n, most, slow.waiting.Load())
 	}

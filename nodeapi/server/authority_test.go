@@ -52,7 +52,7 @@ func (c *changing) Authorize(ctx context.Context, who authority.Caller, v author
 
 func (c *changing) Subject(who authority.Caller) string { return c.now().Subject(who) }
 
-// TestAuthority has a caller try what a policy does not let it.
+// TestAuthority: a caller cannot do what the policy does not allow.
 func TestAuthority(t *testing.T) {
 	me := fmt.Sprintf(`user: "%d"`, os.Getuid())
 	policy := &changing{t: t}
@@ -85,7 +85,7 @@ func TestAuthority(t *testing.T) {
 	l.send(`{"id":6,"func":"get","data":{"key":"a"}}`)
 	l.expectPart(`(rule policy)`)
 
-	// A right that is taken back ends a watch before it tells anything more.
+	// If a right is revoked, a watch ends before it reports anything more.
 	l.send(`{"id":7,"func":"watch","data":{"namespace":"blue","keys":["a"]}}`)
 	l.expectPart(`"started":true`)
 	l.expectPart(`"value":"x"`)
@@ -93,14 +93,15 @@ func TestAuthority(t *testing.T) {
 	l.send(`{"id":8,"func":"put","data":{"namespace":"blue","key":"a","value":"y"}}`)
 	l.expectPart(`"code":"permission_denied"`)
 
-	// Whom the policy does not name is told so, and not served.
+	// A caller that the policy does not name is refused, with the reason.
 	policy.set(`[{tcp: true, access: {"*": write}}]`)
 	stranger := dial(t, path)
 	stranger.expectPart(`the policy does not name uid`)
 	stranger.expectEnd()
 }
 
-// TestWatchEndsWithTheRight has somebody else write what a caller may no longer watch.
+// TestWatchEndsWithTheRight: after the right to watch was revoked, a key is changed. The watch ends
+// without reporting the change.
 func TestWatchEndsWithTheRight(t *testing.T) {
 	me := fmt.Sprintf(`user: "%d"`, os.Getuid())
 	policy := &changing{t: t}
@@ -121,7 +122,7 @@ func TestWatchEndsWithTheRight(t *testing.T) {
 	}
 }
 
-// TestCreate has a caller that may write keys, and make none.
+// TestCreate: a caller may write existing keys but not create keys.
 func TestCreate(t *testing.T) {
 	s, path := start(t, Config{Authority: noCreating{everybody{"blue"}}})
 	l := dial(t, path)
@@ -147,7 +148,7 @@ func (noCreating) Authorize(_ context.Context, _ authority.Caller, v authority.V
 	return nil
 }
 
-// TestQuotasOfNamespaces floods a server.
+// TestQuotasOfNamespaces: requests beyond a namespace's quotas are refused.
 func TestQuotasOfNamespaces(t *testing.T) {
 	_, path := start(t, Config{Quotas: authority.NewQuotas(func(string) authority.Quota {
 		return authority.Quota{Connections: 2, Watches: 3, RequestsPerSecond: 0.001, Burst: 10}
@@ -177,12 +178,13 @@ func TestQuotasOfNamespaces(t *testing.T) {
 			refusals++
 		}
 	}
-	if refusals != 6 { // pings and a cancel counted, too
+	if refusals != 6 { // pings and a cancel count, too
 		t.Errorf("%d of a flood are refused, want 6", refusals)
 	}
 }
 
-// A server asks its policy about each function: what only reads needs read, all others write.
+// The server asks its policy for each function: functions that only read need read, all others need
+// write.
 func TestPolicyServed(t *testing.T) {
 	p := &changing{t: t}
 	p.set(fmt.Sprintf(`[{user: "%d", namespace: shop, access: {shop: read}}]`, os.Getuid()))
@@ -192,7 +194,8 @@ func TestPolicyServed(t *testing.T) {
 	l.expectPart(`"namespace":"shop"`)
 	keys := `"key":"k","keys":["k"],"value":"v","version":"0.0","name":"n","ttlMs":1000,"lease":"000000000000","token":"1",` +
 		`"service":"s","address":"a:1","instance":"i","permits":1,"stream":"s","records":[{"value":"v"}],` +
-		`"write":[{"key":"k", "delete":true}]` // the space keeps it from being taken for two fields
+		// the space prevents the split below from treating this as two fields
+		`"write":[{"key":"k", "delete":true}]`
 	data := map[string]string{"get": `"key":"k"`, "getMany": `"keys":["k"]`, "leader": `"name":"n"`, "getService": `"service":"s"`}
 	for name, only := range data {
 		l.send(fmt.Sprintf(`{"id":2,"func":"%s","data":{%s}}`, name, only))
@@ -204,7 +207,7 @@ func TestPolicyServed(t *testing.T) {
 		if f.inline != nil || data[name] != "" {
 			continue
 		}
-		// Each function is sent those of the fields that it has.
+		// Each function gets only the fields that it has.
 		var fields []string
 		for field := range strings.SplitSeq(keys, `,"`) {
 			field = `"` + strings.TrimPrefix(field, `"`)
@@ -224,7 +227,7 @@ func TestPolicyServed(t *testing.T) {
 	}
 }
 
-// several is an authority under which a test is one caller after another.
+// several is an authority under which the test acts as one caller after another.
 type several struct {
 	authority.Files
 	who atomic.Value
@@ -232,8 +235,8 @@ type several struct {
 
 func (s *several) Subject(authority.Caller) string { return s.who.Load().(string) }
 
-// TestConsumersOfOthers: a caller that may read a stream does not move the consumer of another one,
-// whatever name it reads by, and does not end its subscription.
+// TestConsumersOfOthers: a caller that may read a stream cannot move the consumer of another caller
+// by using its name, and cannot end its subscription.
 func TestConsumersOfOthers(t *testing.T) {
 	who := &several{Files: authority.Files{Own: "blue"}}
 	who.who.Store("one")

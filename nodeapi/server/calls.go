@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// begin prepares a request for run, refuses it, or executes it at once. It waits while too much is
-// under way or unsent.
+// begin prepares a request for run, refuses it, or executes it at once. It waits while too many
+// requests are under way or too many bytes are unsent.
 func (c *conn) begin(r rpc.Request, size int) *call {
 	if r.ID < 1 || r.ID > maxID {
 		failed := rpc.Invalid("id %d: an id is 1 to 2^53-1", r.ID)
@@ -72,7 +72,7 @@ func (c *conn) begin(r rpc.Request, size int) *call {
 		}
 		k.term.waits, k.cancel = k.handOver, k.term.end
 	}
-	k.ctx, k.data = ctx, data // before others find it in calls
+	k.ctx, k.data = ctx, data // set them before other goroutines can find the call in calls
 	if refused := c.enter(k); refused != nil {
 		k.cancel()
 		k.release()
@@ -151,8 +151,8 @@ func (k *call) handOver() {
 	}
 }
 
-// more sends a watch's next answer. It waits while the client does not read, and says whether the
-// connection continues.
+// more sends the next answer of a watch. It waits while the client does not read, and reports
+// whether the connection continues.
 func (k *call) more(ctx context.Context, answer any) bool { return k.moreWith(ctx, answer, nil) }
 
 // moreWith is more with descriptors that are sent with the answer. They are closed in any case.
@@ -161,7 +161,7 @@ func (k *call) moreWith(ctx context.Context, answer any, files []*os.File) bool 
 	text := c.encode(&rpc.Response{ID: k.req.ID, Data: answer, More: true})
 	c.mu.Lock()
 	full := func() bool { return c.unsent > c.s.limits.backpressure() && !c.dead && ctx.Err() == nil }
-	if full() { // otherwise no goroutine is kept for it, because there are many watches
+	if full() { // without the check, each of many watches would need a goroutine
 		defer context.AfterFunc(ctx, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()

@@ -30,7 +30,7 @@ func dialCompact(t testing.TB, path string) *frames {
 	return f
 }
 
-// send sends a request, and 0 for what is left out of it.
+// send sends a request. Missing members at its end are sent as 0.
 func (f *frames) send(request ...any) {
 	f.t.Helper()
 	if n := len(request); n >= 2 && n < 6 {
@@ -61,7 +61,7 @@ func (f *frames) receive() (out []any) {
 	return out
 }
 
-// The compact framing has what JSON has: the same requests are answered the same.
+// The compact framing supports the same requests as JSON, with the same answers.
 func TestCompact(t *testing.T) {
 	_, path := start(t, Config{Name: "test"})
 	c := dialCompact(t, path)
@@ -96,7 +96,7 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-// What is not a message of the compact framing is refused.
+// The server refuses messages that are not valid in the compact framing.
 func TestCompactRefused(t *testing.T) {
 	_, path := start(t, Config{})
 	c := dialCompact(t, path)
@@ -134,7 +134,7 @@ func TestCompactRefused(t *testing.T) {
 	wrong.expectEnd()
 }
 
-// BenchmarkFraming is what reading a get's request and writing its answer costs, and their bytes.
+// BenchmarkFraming measures the time and the bytes to parse a get request and to encode its answer.
 func BenchmarkFraming(b *testing.B) {
 	value := "10.12.0.7:8080"
 	answer := &rpc.Response{ID: 1234567, Data: &nodeapi.Item{Key: "orders/instance-17", Found: true, Value: &value, Version: "3.1742"}}
@@ -173,7 +173,7 @@ func BenchmarkFraming(b *testing.B) {
 	}
 }
 
-// BenchmarkGet is a get over a Unix socket at a store in memory, one after the other.
+// BenchmarkGet measures consecutive gets over a Unix socket, with a store in memory.
 func BenchmarkGet(b *testing.B) {
 	_, path := start(b, Config{})
 	b.Run("json", func(b *testing.B) {

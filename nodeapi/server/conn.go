@@ -36,7 +36,7 @@ type conn struct {
 	ctx    context.Context // canceled when the connection ends
 	cancel context.CancelFunc
 
-	// The reader's.
+	// The following fields are used only by the goroutine that reads.
 	framing   rpc.Format // nil: not chosen yet
 	admitted  bool       // the caller is known and may use the API
 	first     bool       // no message was parsed yet
@@ -86,7 +86,7 @@ type call struct {
 	// reading is true while the goroutine that executes the request will itself continue reading
 	// afterwards. When it has to wait, another goroutine takes over reading.
 	reading atomic.Bool
-	cost    int64 // of the budget
+	cost    int64 // the part of the budget that it uses
 	watches int
 	// descriptors are sent with the answer, unless it is an error.
 	descriptors []*os.File
@@ -99,7 +99,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 	if file, ok := nc.(syscall.Conn); ok {
 		c.raw, _ = file.SyscallConn()
 	}
-	c.part = s.budget.join("") // until the caller is known
+	c.part = s.budget.join("") // replaced when the caller is known
 	c.try.do = c.try.write
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	s.metrics.connections.Inc()

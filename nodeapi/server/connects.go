@@ -17,8 +17,8 @@ import (
 // identifies the caller, because identifying takes longer than connecting. Otherwise a flood would
 // fill the kernel's queue of connections, and other callers would wait behind it.
 type connects struct {
-	rate  rate.Limit // average connections a second
-	burst int        // at once
+	rate  rate.Limit // average number of connections per second
+	burst int        // maximum number of connections at once
 
 	mu   sync.Mutex
 	from map[connector]*rate.Limiter
@@ -37,9 +37,9 @@ const (
 	connectBurst = 2048
 )
 
-// afterRefusal is the pause after a connection that was refused. Without it a flood keeps this
-// goroutine busy, and the Go scheduler then polls the other connections only every 10 ms. With it,
-// a full queue of connections (4,096) is worked off in half a second.
+// afterRefusal is the pause after a refused connection. Without it, a flood keeps this goroutine
+// busy, and the Go scheduler then polls the other connections only every 10 ms. With it, a full
+// queue of 4,096 connections is emptied in half a second.
 const afterRefusal = 100 * time.Microsecond
 
 var tooManyConnects, _ = rpc.JSONLines{}.Append(nil, &rpc.Response{Err: nodeapi.Errorf(nodeapi.CodeQuotaExceeded,

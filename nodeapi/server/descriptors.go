@@ -17,9 +17,9 @@ import (
 // message with descriptors begins a write of its own; one read never goes beyond the write that
 // descriptors came with.
 
-// passing are descriptors that wait for their message to be written.
+// passing is descriptors that wait until their message is written.
 type passing struct {
-	at    uint64 // offset of the message's first byte in all bytes that were ever pushed
+	at    uint64 // position of the message's first byte among all bytes ever pushed
 	files []*os.File
 }
 
@@ -29,9 +29,8 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// writePart writes as much as it may of b, which is the next part to be written, and returns how
-// much it wrote; descriptors go out with the first byte of their message. c.mu is held, but
-// released during the write.
+// writePart writes part of b, the next unsent bytes, and returns the number of bytes written.
+// Descriptors are sent with the first byte of their message. c.mu is held, except during the write.
 func (c *conn) writePart(b []byte) (int, error) {
 	var files []*os.File
 	if len(c.passing) > 0 {
@@ -69,7 +68,7 @@ type flying struct {
 
 const (
 	mostFlying     = 1024
-	mostFlyingEach = 128 // of a subject
+	mostFlyingEach = 128 // of one subject
 )
 
 // take counts descriptors, unless there would be too many.

@@ -99,7 +99,7 @@ func checked[D, A any](f *function, stays func(ctx context.Context, k *call, d *
 	return f
 }
 
-// functions are all there are, by name.
+// functions are all functions of the API, by name.
 var functions map[string]*function
 
 func init() {

@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// drawn is what a server draws at random: the page has other ones.
+// drawn matches random values of a server, which differ from those of the page.
 var drawn = regexp.MustCompile(`"(lease|token|incarnation|generation|file)":"([^"]+)"`)
 
-// times are when something was done.
+// times matches timestamps.
 var times = regexp.MustCompile(`"time":\d+`)
 
-// The examples of docs/node-api.md are what the server does: each function has one.
+// The examples of docs/node-api.md are correct, and each function has one.
 func TestDocs(t *testing.T) {
 	text, err := os.ReadFile("../../docs/node-api.md")
 	if err != nil {
@@ -24,7 +24,7 @@ func TestDocs(t *testing.T) {
 	for _, session := range sessions {
 		_, path := start(t, Config{Name: "netcraq-sidecar 0.1.0", Node: "n1"})
 		l := dial(t, path)
-		real := map[string]string{} // what the page calls otherwise
+		real := map[string]string{} // maps random values of the page to those of the server
 		var want []string
 		check := func() {
 			t.Helper()
@@ -69,7 +69,8 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// matches says whether one of the answers is the one of the page, and learns what was drawn.
+// matches reports whether one of the answers equals the page's answer, and records the random
+// values.
 func matches(want string, got []string, real map[string]string) bool {
 	want = times.ReplaceAllString(want, `"time":0`)
 	for _, g := range got {
@@ -83,7 +84,7 @@ func matches(want string, got []string, real map[string]string) bool {
 			learned[said[i][2]] = is[i][2]
 			now = strings.ReplaceAll(now, `"`+said[i][2]+`"`, `"`+is[i][2]+`"`)
 		}
-		for before, is := range real { // where it is not known as what is drawn: in lists
+		for before, is := range real { // replace random values in lists, where drawn does not find them
 			now = strings.ReplaceAll(now, `"`+before+`"`, `"`+is+`"`)
 		}
 		if now != g {

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// A server that shuts down tells who wants to know, continues serving until its clients have gone,
-// and takes nobody else.
+// A server that shuts down notifies the clients that asked for it. It continues to serve until they
+// have disconnected, and accepts no new connections.
 func TestDrain(t *testing.T) {
 	s, path := start(t, Config{})
 	told, untold := dial(t, path), dial(t, path)
@@ -47,8 +47,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// When the grace period is over, what is under way is done, new requests are refused, watches end,
-// and then the connections.
+// After the grace period requests under way are completed and new ones are refused. Then watches
+// end, and finally the connections.
 func TestDrainLate(t *testing.T) {
 	slow := &slowStore{Store: store.NewMemory(100), hold: make(chan struct{})}
 	s, path := start(t, Config{Store: slow, Limits: Limits{Farewell: 500 * time.Millisecond}})

@@ -37,7 +37,7 @@ func (c *conn) cutOff(why string) {
 	c.die(why)
 }
 
-// overdue says why a connection is to be cut off, if it is.
+// overdue returns the reason to cut the connection off, or "".
 func (c *conn) overdue(now time.Time) string {
 	if since := c.since.Load(); since != 0 && now.Sub(time.Unix(0, since)) > c.s.limits.MessageTime {
 		return "half a message"
@@ -106,7 +106,7 @@ func linger(ctx context.Context, nc net.Conn, buf []byte) {
 // turningAway bounds how many turned-away connections are given the reason at the same time.
 var turningAway = make(chan struct{}, 64)
 
-// turnAway says, in JSON, why a connection is not served, and ends it.
+// turnAway sends the reason, in JSON, why a connection is not served, and closes the connection.
 func turnAway(nc net.Conn, failed *nodeapi.Error) {
 	select {
 	case turningAway <- struct{}{}:
@@ -125,7 +125,7 @@ func turnAway(nc net.Conn, failed *nodeapi.Error) {
 	}()
 }
 
-// tellDraining tells a client that wants to know that it should reconnect.
+// tellDraining tells the client, if it asked for that, to reconnect.
 func (c *conn) tellDraining() {
 	c.mu.Lock()
 	if !c.notices || c.noticed || c.dead {

@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/streams/broker"
 )
 
-// file asks for something that is answered with a file.
+// file sends a request whose answer is a file.
 func (h *hostile) file(text string) nodeapi.FileAnswer {
 	h.t.Helper()
 	var r struct{ Data *nodeapi.FileAnswer }
@@ -26,7 +26,7 @@ func (h *hostile) file(text string) nodeapi.FileAnswer {
 	return *r.Data
 }
 
-// written makes a file, and seals it.
+// written makes a file with data, and seals it.
 func (h *hostile) written(id int, data string) nodeapi.FileAnswer {
 	h.t.Helper()
 	f := h.file(fmt.Sprintf(`{"id":%d,"func":"makeFile","data":{"bytes":%d}}`, id, len(data)))
@@ -40,8 +40,8 @@ func (h *hostile) written(id int, data string) nodeapi.FileAnswer {
 const openVolatile = `{"id":1,"func":"openStream","data":{"stream":"s","config":{"objectBytes":1024,"objects":4,` +
 	`"volatile":true}}}`
 
-// A file is a namespace's: who may not watch that, or not make keys there, gets none of it, and no
-// record of another namespace keeps it or lends it.
+// A file belongs to a namespace. A caller without the right to watch there, or to create keys, gets
+// no file of it. A record of another namespace neither keeps the file nor makes it available.
 func TestFilesOfOthers(t *testing.T) {
 	p := &changing{t: t}
 	rule := `[{user: "%d", namespace: shop, access: {shop: %s, other: %s}}]`
@@ -63,7 +63,7 @@ func TestFilesOfOthers(t *testing.T) {
 		}
 		h.ask(fmt.Sprintf(ask, f.File), want)
 	}
-	// The rights are gone: what is asked for from then on is refused.
+	// The rights are revoked, so later requests are refused.
 	p.set(fmt.Sprintf(rule, os.Getuid(), "read", "write"))
 	h.ask(`{"id":4,"func":"makeFile","data":{"bytes":1}}`, `"permission_denied"`)
 	h.ask(strings.Replace(`{"id":9`+openVolatile[len(`{"id":1`):], `"stream":"s"`, `"stream":"s","namespace":"other"`, 1), `"made":true`)
@@ -74,8 +74,8 @@ func TestFilesOfOthers(t *testing.T) {
 	}
 }
 
-// What a program has that dies is given back: drafts, files that nobody else holds, and what it
-// said that it would decode. What records refer to stays as long as they do.
+// When a program dies, its drafts, its files that no one else holds, and its announcements of
+// decoding are released. Files that records refer to stay as long as the records.
 func TestFilesOfTheDead(t *testing.T) {
 	s, path := start(t, Config{Streams: &broker.Options{Limits: broker.Limits{Bytes: 1 << 20}}})
 	left := func() int {
@@ -93,36 +93,37 @@ func TestFilesOfTheDead(t *testing.T) {
 	if got := h.file(`{"id":7,"func":"openFile","data":{"key":"k"}}`); got.File != "" {
 		t.Fatalf("there is %+v", got)
 	}
-	l.send(`{"id":2,"func":"openFile","data":{"key":"k"}}`) // waits
+	l.send(`{"id":2,"func":"openFile","data":{"key":"k"}}`) // this request waits for the other program
 	if left() != 3 {
 		t.Fatalf("%d files", left())
 	}
 	h.close()
-	if got := l.receive(); !strings.Contains(got, `"descriptors":0`) { // it is to decode now
+	// now it is this program's turn to decode
+	if got := l.receive(); !strings.Contains(got, `"descriptors":0`) {
 		t.Fatal(got)
 	}
 	poll.Until(t, patience, "what the dead held to be given back", func() bool { return left() == 1 })
-	// Of the other one's memory: 1 MiB, less the stream's.
+	// The other program's memory is free: 1 MiB, minus the stream's.
 	l.ask(`{"id":3,"func":"makeFile","data":{"bytes":1048576}}`, `"quota_exceeded"`)
 	if got := l.file(fmt.Sprintf(`{"id":4,"func":"openFile","data":{"file":"%s"}}`, f.File)); got.Bytes != 4 {
 		t.Errorf("%+v", got)
 	}
 	l.ask(`{"id":5,"func":"cancel","data":{"id":4}}`, `"id":`)
 	l.receive()
-	for i := range 8 { // the record is overtaken
+	for i := range 8 { // overwrite the record
 		l.ask(fmt.Sprintf(`{"id":%d,"func":"append","data":{"stream":"s","records":[{"value":"%s"}]}}`, 10+i,
 			strings.Repeat("x", 800)), `"appended":1`)
 	}
 	poll.Until(t, patience, "the file to be given back", func() bool { return left() == 0 })
 	l.ask(`{"id":30,"func":"deleteStream","data":{"stream":"s"}}`, `{}`)
-	for _, fd := range l.fds { // what it keeps counts
+	for _, fd := range l.fds { // open descriptors keep memory allocated
 		unix.Close(fd)
 	}
 	l.fds = nil
-	l.ask(`{"id":31,"func":"makeFile","data":{"bytes":1048576}}`, `"descriptors":2`) // all is free
+	l.ask(`{"id":31,"func":"makeFile","data":{"bytes":1048576}}`, `"descriptors":2`) // all memory is free
 }
 
-// Requests that make no sense are refused, and files are passed by Unix sockets only.
+// Malformed requests are refused, and files are passed only over Unix sockets.
 func TestFilesHostile(t *testing.T) {
 	s, path := start(t, Config{})
 	h := newHostile(t, path)
@@ -152,7 +153,7 @@ func TestFilesHostile(t *testing.T) {
 			t.Errorf("%s, %v", b[:n], err)
 		}
 	}
-	// Many that are held: each namespace has so many.
+	// The number of held files of a namespace is bounded.
 	for i := range 1100 {
 		text := h.ask(fmt.Sprintf(`{"id":%d,"func":"makeFile","data":{"bytes":1}}`, 10+i), `"id"`)
 		for _, fd := range h.fds {
@@ -169,8 +170,8 @@ func TestFilesHostile(t *testing.T) {
 	t.Error("there are more files than a namespace may have")
 }
 
-// What a maker can still write to nobody gets who has not said that he takes such, and he gets it
-// for reading. Who is told which of them are free has to be of the namespace.
+// A file that its maker can still write to is passed, for reading, only to a caller that accepts
+// such files. Only callers in the namespace learn which of these files are free.
 func TestRewritableFiles(t *testing.T) {
 	p := &changing{t: t}
 	p.set(fmt.Sprintf(`[{user: "%d", namespace: shop, access: {shop: write, other: write, seen: read}}]`, os.Getuid()))
@@ -188,7 +189,8 @@ func TestRewritableFiles(t *testing.T) {
 	record := fmt.Sprintf(`"func":"append","data":{"stream":"s","records":[{"value":"x","files":["%s"]}]}}`, f.File)
 	open := fmt.Sprintf(`"func":"openFile","data":{"file":"%s"`, f.File)
 	free := fmt.Sprintf(`"func":"rewriteFile","data":{"files":["%s"]`, f.File)
-	for _, ask := range []string{record, open + `,"rewritable":true}}`, free + `}}`} { // others may map it for writing
+	// these files may still be mapped for writing
+	for _, ask := range []string{record, open + `,"rewritable":true}}`, free + `}}`} {
 		h.ask(`{"id":3,`+ask, `there is no file`)
 	}
 	h.ask(fmt.Sprintf(`{"id":3,"func":"sealFile","data":{"file":"%s","key":"k"}}`, f.File), `has no key`)
@@ -219,14 +221,14 @@ func TestRewritableFiles(t *testing.T) {
 	h.ask(`{"id":5,`+record, `"appended":1`)
 	h.ask(`{"id":6,`+free+`}}`, `"files":`)
 	h.send(`{"id":7,` + free + `,"waitMs":60000},"timeoutMs":60000}`)
-	for i := range 8 { // the record is overtaken
+	for i := range 8 { // overwrite the record
 		l.ask(fmt.Sprintf(`{"id":%d,"func":"append","data":{"stream":"s","records":[{"value":"%s"}]}}`, 20+i,
 			strings.Repeat("x", 800)), `"appended":1`)
 	}
 	if got := h.receive(); !strings.Contains(got, f.File) {
 		t.Error(got)
 	}
-	// Its maker dies while one who waits for it, and a reader, are there.
+	// Its maker dies while a reader and a caller that waits for the file exist.
 	h.ask(`{"id":8,`+record, `"appended":1`)
 	h.close()
 	l.ask(`{"id":40,`+free+`,"waitMs":1}}`, `"files":`)
@@ -241,8 +243,9 @@ func TestRewritableFiles(t *testing.T) {
 
 const opened = `{"id":%d,"func":"openFiles","data":{%s}}`
 
-// What openFiles opens a connection holds until it gives it back, as often as it opened it, or
-// ends; what it gives back it gives back also where the rest is refused, and nobody else's.
+// A connection holds the files that it opened by openFiles until it gives each back as often as it
+// opened it, or until it ends. Files in giveBack are released even if the rest of the request is
+// refused. A caller cannot release files of other connections.
 func TestOpenFiles(t *testing.T) {
 	s, path := start(t, Config{})
 	left := func() int {
@@ -265,17 +268,18 @@ func TestOpenFiles(t *testing.T) {
 			t.Errorf("%d: mapped for writing", i)
 		}
 	}
-	h.close() // its maker is gone: who opened them holds them
+	h.close() // the maker has ended; the connections that opened the file still hold it
 	m := newHostile(t, path)
 	m.ask(fmt.Sprintf(opened, 1, fmt.Sprintf(`"giveBack":["%s","%s","x"]`, a.File, b.File)), `"descriptors":0`)
-	l.ask(fmt.Sprintf(opened, 2, fmt.Sprintf(`"giveBack":["%s"]`, a.File)), `"files":[]`) // once of twice
+	// one of two references
+	l.ask(fmt.Sprintf(opened, 2, fmt.Sprintf(`"giveBack":["%s"]`, a.File)), `"files":[]`)
 	m.ask(fmt.Sprintf(opened, 2, `"files":["`+a.File+`"]`), `"descriptors":1`)
 	if left() != 2 {
 		t.Fatalf("%d files", left())
 	}
-	// Both at once, of the same file, which nobody else holds: it is not lost between.
+	// The same file is opened and given back in one request, and is not lost in between.
 	l.ask(fmt.Sprintf(opened, 3, fmt.Sprintf(`"files":["%s"],"giveBack":["%s"]`, b.File, b.File)), `"descriptors":1`)
-	// All or none, and what is given back is.
+	// Either all files are opened or none. Files in giveBack are released in any case.
 	l.ask(fmt.Sprintf(opened, 4, fmt.Sprintf(`"files":["%s","0"],"giveBack":["%s","%s"]`, b.File, a.File, a.File)), `there is no file`)
 	m.ask(fmt.Sprintf(opened, 3, fmt.Sprintf(`"giveBack":["%s"]`, a.File)), `"files":[]`)
 	poll.Until(t, patience, "all but the file that is held to be gone, its maker, too", func() bool { return left() == 1 })
@@ -283,7 +287,7 @@ func TestOpenFiles(t *testing.T) {
 	poll.Until(t, patience, "what the dead held to be given back", func() bool { return left() == 0 })
 }
 
-// Of whom openFiles refuses, and what for; nothing of that is held, or passed.
+// The refusals of openFiles. A refused request neither holds nor passes a file.
 func TestOpenFilesHostile(t *testing.T) {
 	p := &changing{t: t}
 	rule := `[{user: "%d", namespace: shop, access: {shop: %s, other: write}}]`
@@ -310,11 +314,12 @@ func TestOpenFilesHostile(t *testing.T) {
 	if len(l.fds) > 0 {
 		t.Fatalf("%d descriptors came", len(l.fds))
 	}
-	l.ask(fmt.Sprintf(opened, 20, `"files":`+name(8, f.File)), `"descriptors":8`) // nothing is held of those
+	// the refused requests hold nothing
+	l.ask(fmt.Sprintf(opened, 20, `"files":`+name(8, f.File)), `"descriptors":8`)
 	l.ask(fmt.Sprintf(opened, 21, `"files":`+name(1, f.File)), `"quota_exceeded"`)
 	l.ask(fmt.Sprintf(opened, 22, `"giveBack":`+name(9, f.File)), `"files":[]`)
 	l.ask(fmt.Sprintf(opened, 23, `"files":`+name(1, changes.File)+`,"rewritable":true`), `"rewritable":true`)
-	// The rights are gone. What it holds it can still give back.
+	// The rights are revoked, but the caller can still give back the files that it holds.
 	p.set(fmt.Sprintf(`[{user: "%d", namespace: shop, access: {other: write}}]`, os.Getuid()))
 	l.ask(fmt.Sprintf(opened, 24, `"files":`+name(1, f.File)+`,"giveBack":`+name(1, changes.File)), `"permission_denied"`)
 	h.close()
@@ -324,14 +329,15 @@ func TestOpenFilesHostile(t *testing.T) {
 	})
 }
 
-// Who does not read what openFiles sends is cut off, and takes from others only what is his.
+// A client that does not read the answers of openFiles is cut off, and uses only its own share of
+// descriptors.
 func TestOpenFilesUnread(t *testing.T) {
 	s, path := start(t, Config{Limits: Limits{DescriptorTime: 300 * time.Millisecond}})
 	h, l := newHostile(t, path), newHostile(t, path)
 	f := h.written(1, "x")
 	for i := range 200 {
 		if _, err := fmt.Fprintf(l.nc, opened+"\n", i+1, `"files":["`+f.File+`"]`); err != nil {
-			break // it is cut off
+			break // the client was cut off
 		}
 	}
 	count := func() int {

@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// pair makes two ends of a connection without a file.
+// pair returns both ends of a connection that has no socket file.
 func pair(t testing.TB) (client *net.UnixConn, server net.Conn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -36,14 +36,14 @@ func pair(t testing.TB) (client *net.UnixConn, server net.Conn) {
 	return ends[0].(*net.UnixConn), ends[1]
 }
 
-// converse sends bytes and returns all that is answered.
+// converse sends bytes and returns all answers.
 func converse(t testing.TB, s *Server, sent []byte) []byte {
 	t.Helper()
 	client, nc := pair(t)
 	defer client.Close()
 	s.take(nc)
 	_ = client.SetDeadline(time.Now().Add(soon))
-	sent = bytes.Clone(sent) // the fuzz engine changes it when its target has returned
+	sent = bytes.Clone(sent) // the fuzz engine reuses the bytes when its target has returned
 	go func() {
 		_, _ = client.Write(sent)
 		_ = client.CloseWrite()
@@ -103,7 +103,7 @@ var (
 
 const fuzzedFile = "0123456789abcdef0123456789abcdef"
 
-// onAStream is what is asked of a stream that is there, in one conversation.
+// onAStream is a conversation about an existing stream.
 const onAStream = `{"id":1,"func":"openStream","data":{"stream":"s","config":{"volatile":true,"objectBytes":1024,"objects":4}}}
 {"id":2,"func":"subscribe","data":{"stream":"s","consumer":"c"}}
 {"id":3,"func":"append","data":{"stream":"s","records":[{"value":"a"},{"valueBase64":"AAAA","mark":7}]}}
@@ -113,8 +113,8 @@ const onAStream = `{"id":1,"func":"openStream","data":{"stream":"s","config":{"v
 {"id":7,"func":"deleteStream","data":{"stream":"s"}}
 `
 
-// Whatever is sent as lines of JSON, the server answers lines of JSON, ends the connection, and
-// holds nothing of it.
+// For any input as lines of JSON, the server answers in lines of JSON, ends the connection, and
+// keeps nothing of it.
 func FuzzJSON(f *testing.F) {
 	for i, seed := range seeds {
 		data, _ := json.Marshal(seed.data)
@@ -145,8 +145,9 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// Whatever is sent in the compact framing, the server answers in it, ends the connection, and holds
-// nothing of it. If framed is set, the bytes are one message; otherwise they have lengths.
+// For any input in the compact framing, the server answers in that framing, ends the connection,
+// and keeps nothing of it. If framed is set, the input is one message without its length; otherwise
+// the input contains the lengths.
 func FuzzCompact(f *testing.F) {
 	for i, seed := range seeds {
 		b, err := rpc.CborWrite.Marshal([]any{i + 1, seed.name, seed.data, 10, 1, 0})
@@ -157,7 +158,7 @@ func FuzzCompact(f *testing.F) {
 		f.Add(binary.BigEndian.AppendUint32(nil, uint32(len(b))), false)
 	}
 	f.Add([]byte("\xff\xff\xff\xff"), false)
-	f.Add(bytes.Repeat([]byte{0x81}, 1000), true) // arrays in arrays
+	f.Add(bytes.Repeat([]byte{0x81}, 1000), true) // nested arrays
 	s, _ := start(f, Config{})
 	watch := growth.Watch()
 	f.Fuzz(func(t *testing.T, sent []byte, framed bool) {

@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/streams/files"
 )
 
-// held are the files that a connection holds through openFiles, in addition to those that its
+// held is the files that a connection holds through openFiles, in addition to the files that its
 // requests hold.
 type held struct {
 	files map[heldName][]*files.File
@@ -193,7 +193,7 @@ func (c *conn) sendBeside(files []*os.File) {
 	c.flight.n += len(files)
 }
 
-// look checks repeatedly until the sent descriptors were read.
+// look checks repeatedly whether the sent descriptors were read.
 func (c *conn) look() {
 	read := c.wasRead()
 	c.mu.Lock()

@@ -12,7 +12,8 @@ import (
 	"github.com/netcraq/netcraq/streams/broker"
 )
 
-// keeper is a caller that keeps the descriptors of what it has deleted or canceled.
+// keeper is a caller that keeps descriptors after it has deleted their objects or canceled their
+// requests.
 type keeper struct {
 	*hostile
 	registry *prometheus.Registry
@@ -25,7 +26,7 @@ func newKeeper(t *testing.T, limits broker.Limits) *keeper {
 	return &keeper{newHostile(t, path), r, 0}
 }
 
-// metric is the value of a gauge without labels.
+// metric returns the value of a gauge without labels.
 func (k *keeper) metric(name string) int64 {
 	k.t.Helper()
 	families, err := k.registry.Gather()
@@ -41,7 +42,8 @@ func (k *keeper) metric(name string) int64 {
 	return 0
 }
 
-// try asks for something, and reports whether it was refused for want of memory.
+// try sends a request, and reports whether it succeeded; false: it was refused because of a memory
+// limit.
 func (k *keeper) try(text string) bool {
 	k.t.Helper()
 	k.id++
@@ -55,7 +57,7 @@ func (k *keeper) try(text string) bool {
 	return false
 }
 
-// cancel ends the request that was sent last.
+// cancel cancels the last request.
 func (k *keeper) cancel() {
 	k.t.Helper()
 	k.send(fmt.Sprintf(`{"id":%d,"func":"cancel","data":{"id":%d}}`, k.id+1, k.id))
@@ -64,7 +66,7 @@ func (k *keeper) cancel() {
 	k.id++
 }
 
-// kernel is how much memory the files have whose descriptors it keeps.
+// kernel returns the total size of the files whose descriptors it keeps.
 func (k *keeper) kernel() (n int64) {
 	k.t.Helper()
 	seen := map[uint64]bool{}
@@ -81,7 +83,7 @@ func (k *keeper) kernel() (n int64) {
 	return n
 }
 
-// within checks that what the kernel holds is within the limit, and that the metric says as much.
+// within checks that this size is within the limit, and that the metric equals it.
 func (k *keeper) within(limit int64) {
 	k.t.Helper()
 	kernel, metric := k.kernel(), k.metric("netcraq_streams_memory_bytes")
@@ -90,7 +92,7 @@ func (k *keeper) within(limit int64) {
 	}
 }
 
-// letGo closes all descriptors, and waits until nothing counts any more.
+// letGo closes all descriptors, and waits until no memory counts anymore.
 func (k *keeper) letGo() {
 	k.t.Helper()
 	for _, fd := range k.fds {
@@ -102,8 +104,8 @@ func (k *keeper) letGo() {
 	})
 }
 
-// TestKeptFiles: files count until the kernel has freed them, whether they were sealed or not, and
-// whichever of their descriptors the caller keeps.
+// TestKeptFiles: files count until the kernel has freed them, whether they are sealed or not, and
+// whichever descriptor of them the caller keeps.
 func TestKeptFiles(t *testing.T) {
 	const limit = 64 << 20
 	for _, c := range []struct {
@@ -157,7 +159,7 @@ func TestKeptFiles(t *testing.T) {
 	}
 }
 
-// TestKeptMappings: a mapping keeps memory as a descriptor does.
+// TestKeptMappings: a mapping keeps memory allocated, as a descriptor does.
 func TestKeptMappings(t *testing.T) {
 	k := newKeeper(t, broker.Limits{Bytes: 1 << 20})
 	if !k.try(`"func":"makeFile","data":{"bytes":1048576}`) {
@@ -181,8 +183,8 @@ func TestKeptMappings(t *testing.T) {
 	})
 }
 
-// TestKeptStreams: the memory of streams that were deleted while they were mapped counts, and so
-// does what readers keep whose right was taken back.
+// TestKeptStreams: the memory of a deleted stream counts while it is mapped. So does memory that
+// readers keep after their right was revoked.
 func TestKeptStreams(t *testing.T) {
 	const limit = 64 << 20
 	k := newKeeper(t, broker.Limits{Bytes: limit})
@@ -198,7 +200,7 @@ func TestKeptStreams(t *testing.T) {
 		k.id++
 		k.send(fmt.Sprintf(`{"id":%d,"func":"deleteStream","data":{"stream":"s"}}`, k.id))
 		k.receive()
-		k.receive() // of the subscription
+		k.receive() // the answer to the subscription
 		k.within(limit)
 	}
 	if made != 4 {
@@ -207,8 +209,8 @@ func TestKeptStreams(t *testing.T) {
 	k.letGo()
 }
 
-// TestKeptCount: what is kept is bounded in number, because each takes a descriptor of the
-// server's.
+// TestKeptCount: the number of kept files and segments is bounded, because each takes a descriptor
+// of the server.
 func TestKeptCount(t *testing.T) {
 	k := newKeeper(t, broker.Limits{Kept: 8})
 	if !k.try(`"func":"openStream","data":{"stream":"s","config":{"volatile":true,"objects":4,"objectBytes":1024}}`) {

@@ -51,7 +51,7 @@ func checkKey(name string) error {
 	return nil
 }
 
-// place returns the namespace that a request means, if the caller has the needed right there.
+// place returns the namespace of a request, if the caller has the needed right there.
 func (k *call) place(ctx context.Context, ns string) (string, error) {
 	ns, err := k.named(ns)
 	if err != nil {
@@ -67,7 +67,7 @@ func (k *call) place(ctx context.Context, ns string) (string, error) {
 	return ns, k.may(ctx, verb, ns)
 }
 
-// named returns the namespace that a request names, or the caller's own if it names none.
+// named returns the namespace in a request, or the caller's own if the request has none.
 func (k *call) named(ns string) (string, error) {
 	if ns == "" {
 		ns = k.namespace
@@ -110,7 +110,7 @@ func (k *call) keyToWrite(ctx context.Context, key nodeapi.Key) (context.Context
 	return ctx, store.Key{Namespace: ns, Name: key.Key}, err
 }
 
-// key returns the key that a request means, if the caller has the needed right there.
+// key returns the key of a request, if the caller has the needed right in its namespace.
 func (k *call) key(ctx context.Context, key nodeapi.Key) (store.Key, error) {
 	if err := checkKey(key.Key); err != nil {
 		return store.Key{}, err
@@ -160,7 +160,7 @@ func get(ctx context.Context, k *call, d *nodeapi.GetData) (any, error) {
 	return &out, nil
 }
 
-// manyAtOnce is how many keys of one getMany or list are read at a time.
+// manyAtOnce is the number of keys of one getMany or list that are read concurrently.
 const manyAtOnce = 16
 
 func getMany(ctx context.Context, k *call, d *nodeapi.GetManyData) (any, error) {
@@ -190,8 +190,8 @@ func getMany(ctx context.Context, k *call, d *nodeapi.GetManyData) (any, error) 
 	return &out, nil
 }
 
-// each calls `do` for the numbers 0 to n-1, several at a time if the subject's share of helpers
-// allows it.
+// each calls `do` for the numbers 0 to n-1, concurrently as far as the subject's share of helpers
+// allows.
 func (k *call) each(n int, do func(int)) {
 	var next atomic.Int64
 	all := func() {
@@ -217,7 +217,7 @@ func (k *call) each(n int, do func(int)) {
 // bytesOf decodes the value of a request.
 func bytesOf(d *nodeapi.PutData) ([]byte, error) { return valueOf(d.Value, d.ValueBase64) }
 
-// valueOf is a value of a request: text, or base64.
+// valueOf decodes a value, which is given as text or as base64.
 func valueOf(text *string, base64 []byte) ([]byte, error) {
 	switch {
 	case text != nil && base64 != nil:
@@ -277,7 +277,7 @@ func remove(ctx context.Context, k *call, d *nodeapi.DeleteData) (any, error) {
 	if err != nil || deleted {
 		return &nodeapi.DeleteAnswer{Deleted: deleted, Item: gone(key, i.Version)}, err
 	}
-	// Nothing was written if an error occurs from here on.
+	// From here on, an error means that nothing was written.
 	v, err := k.c.s.coordination.Resolve(ctx, i, false)
 	if err != nil {
 		return nil, asRead(err)
@@ -289,8 +289,8 @@ func gone(key store.Key, v wire.Version) nodeapi.Item {
 	return nodeapi.Item{Key: key.Name, Version: version(v)}
 }
 
-// increment reads and swaps until no other write came in between. Increments of one server take
-// turns, so that at most one of each node competes.
+// increment repeats a read and a compare-and-swap until no other write comes in between. Increments
+// of a key at one server take turns, so at most one of each node competes.
 func increment(ctx context.Context, k *call, d *nodeapi.IncrementData) (any, error) {
 	ctx, key, err := k.keyToWrite(ctx, d.Key)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/internal/shares"
 )
 
-// Limits are the server's own, in addition to those of the API. 0 means the default that the
-// comment names.
+// Limits are the server's own limits, in addition to those of the API. 0 means the default at the
+// end of the field's comment.
 type Limits struct {
 	// Connections is the largest number of connections of the server. 16,384.
 	Connections int
@@ -20,23 +20,24 @@ type Limits struct {
 	StallTime time.Duration
 	// DescriptorTime is how long a client may leave descriptors sent to it unread. 10 s.
 	DescriptorTime time.Duration
-	// Buffered is the most bytes of incomplete messages, requests under way and unread answers, for
-	// all connections together, beyond a small allowance of each. No subject gets more of them than
-	// it leaves for others. 256 MiB.
+	// Buffered is the maximum number of bytes of incomplete messages, requests under way and unread
+	// answers of all connections together, beyond a small allowance for each. A subject always
+	// leaves a share for other subjects. 256 MiB.
 	Buffered int64
 	// OnceClients, OnceEach and OnceBytes bound the answers that are kept for requests with an
 	// identity: the number of clients, of answers for one client, and of bytes in total. A full
 	// table forgets answers of the subject that uses most of it. 65,536; 4,096; 64 MiB.
 	OnceClients, OnceEach int
 	OnceBytes             int64
-	// AtOnce is the most concurrent calls of the store (store.Fair). It exceeds what a busy server
-	// has under way to the switches, and is low enough to let other work of the process run. 256.
+	// AtOnce is the maximum number of concurrent calls of the store (store.Fair). It exceeds what a
+	// busy server has under way to the switches, and is low enough to let other work of the process
+	// run. 256.
 	AtOnce int
-	// Lists is the most concurrent lists. Each may hold a page of values. No subject gets more of
-	// them than it leaves for others. 64.
+	// Lists is the maximum number of concurrent lists, each of which may hold a page of values. A
+	// subject always leaves a share for other subjects. 64.
 	Lists int
-	// Helpers is the most additional goroutines that read the keys of getMany and list requests. No
-	// subject gets more of them than it leaves for others. 256.
+	// Helpers is the maximum number of additional goroutines that read the keys of getMany and list
+	// requests. A subject always leaves a share for other subjects. 256.
 	Helpers int
 	// Farewell is how long, after the grace period, the server waits for requests under way. 1 s.
 	Farewell time.Duration

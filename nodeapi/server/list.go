@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// listBytes bounds the items of an answer as JSON. The longest item, of a durable value that
-	// JSON escapes throughout, is shorter.
+	// listBytes bounds the items of an answer as JSON. Even the longest item is shorter: a durable
+	// value of which JSON escapes every byte.
 	listBytes = nodeapi.MaxMessage * 3 / 4
 	// keysOnlyBytes bounds the values that a store reads for an answer without values.
 	keysOnlyBytes = 1 << 20
-	// listChunk is how many keys are read between checks of the answer's size.
+	// listChunk is the number of keys that are read between two checks of the answer's size.
 	listChunk = 4 * manyAtOnce
 )
 
-// afterReserved is greater than each name that begins with [cell.ReservedPrefix], and less than all
-// greater names, since no name has the byte 0xFF.
+// afterReserved is greater than every name that begins with [cell.ReservedPrefix], and less than
+// all greater names, because no name contains the byte 0xFF.
 const afterReserved = cell.ReservedPrefix + "\xff"
 
 // lister makes a page of a list.
@@ -33,8 +33,8 @@ type lister struct {
 	r        store.Range
 	keysOnly bool
 	answer   nodeapi.ListAnswer
-	bytes    int // of answer, about
-	looked   int // at names
+	bytes    int // approximate size of answer
+	looked   int // number of names examined
 }
 
 func listKeys(ctx context.Context, k *call, d *nodeapi.ListData) (any, error) {
@@ -45,7 +45,7 @@ func listKeys(ctx context.Context, k *call, d *nodeapi.ListData) (any, error) {
 		return nil, nodeapi.Errorf(nodeapi.CodeTooLarge, "ask for less, and for the next page with the answer's cursor",
 			"the limit is %d; it is 1 to %d", d.Limit, nodeapi.MaxList)
 	}
-	if d.Prefix != "" { // a prefix of names is as a name
+	if d.Prefix != "" { // a prefix has the form of a name
 		if err := checkKey(d.Prefix); err != nil {
 			return nil, err
 		}
@@ -94,7 +94,7 @@ func (l *lister) page(ctx context.Context) (any, error) {
 		}
 		switch {
 		case full:
-		case reserved >= 0: // programs do not see it
+		case reserved >= 0: // the name is reserved, so programs do not see it
 			l.r.After = afterReserved
 			if l.looked < most {
 				continue
@@ -107,8 +107,8 @@ func (l *lister) page(ctx context.Context) (any, error) {
 	}
 }
 
-// add puts keys into the answer, and moves After after them. full says that the answer has no room
-// for the next one.
+// add appends keys to the answer, and sets After to the last of them. full reports whether the
+// answer has no room for the next one.
 func (l *lister) add(ctx context.Context, names []store.Listed) (full bool, err error) {
 	if len(names) > 1 { // the request itself has been counted
 		if err := l.k.c.account.Request(len(names) - 1); err != nil {
@@ -137,7 +137,7 @@ func (l *lister) add(ctx context.Context, names []store.Listed) (full bool, err 
 	return false, nil
 }
 
-// item is a key's state as a program sees it.
+// item returns a key's state as programs see it.
 func (l *lister) item(ctx context.Context, n store.Listed) nodeapi.Item {
 	c := l.k.c.s.coordination
 	var v coordination.Value
@@ -157,7 +157,7 @@ func (l *lister) item(ctx context.Context, n store.Listed) nodeapi.Item {
 	return out
 }
 
-// itemBytes is how many bytes an item takes in JSON, as an upper bound.
+// itemBytes returns an upper bound for the size of an item in JSON.
 func itemBytes(i *nodeapi.Item) int {
 	n := 128 + jsonBytes(i.Key) + len(i.Lease) + base64.StdEncoding.EncodedLen(len(i.ValueBase64))
 	if i.Value != nil {
@@ -182,10 +182,9 @@ func jsonBytes(s string) int {
 	return n
 }
 
-// A cursor is a byte with its format, a sum, and the name after which the next page begins. The sum
-// shows whether a cursor was damaged or belongs to another list. It does not keep a caller from
-// making a cursor. That does no harm, because a page has only what its caller may read, wherever
-// the page begins.
+// A cursor is a byte with its format, a checksum, and the name after which the next page begins.
+// The checksum detects damaged cursors and cursors of other lists. A caller can forge a cursor, but
+// gains nothing by it: wherever a page begins, it contains only keys that the caller may read.
 const (
 	cursorFormat = 1
 	cursorSum    = 8

@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// namesOnly is a store that reads no key along with its name, as that of volatile keys.
+// namesOnly is a store whose pages contain only names, as the store of volatile keys.
 type namesOnly struct{ store.Store }
 
 func (s namesOnly) Page(ctx context.Context, r store.Range) (store.Page, error) {
@@ -33,7 +33,7 @@ func (l *line) put(key, value string) {
 	l.expectPart(`"version"`)
 }
 
-// list asks for one page.
+// list requests one page.
 func (l *line) list(d nodeapi.ListData) (*nodeapi.ListAnswer, *nodeapi.Error) {
 	l.t.Helper()
 	data, err := json.Marshal(d)
@@ -55,7 +55,7 @@ func (l *line) list(d nodeapi.ListData) (*nodeapi.ListAnswer, *nodeapi.Error) {
 	return answer.Data, answer.Error
 }
 
-// listAll asks for all pages.
+// listAll requests all pages.
 func (l *line) listAll(d nodeapi.ListData) (items []nodeapi.Item, pages int) {
 	l.t.Helper()
 	for {
@@ -81,9 +81,9 @@ func namesOf(items []nodeapi.Item) (names []string) {
 	return names
 }
 
-// Each key with a value is listed once, in order, whatever the pages' size, and no other: not what
-// was deleted, hangs on a lease that is gone, begins otherwise, is the node API's own, or is of
-// another namespace.
+// Each key with a value is listed exactly once, in order, for any page size. Not listed are deleted
+// keys, keys whose lease is gone, keys outside the prefix, keys of the node API itself, and keys of
+// other namespaces.
 func TestList(t *testing.T) {
 	for name, st := range map[string]store.Store{"read by the store": store.NewMemory(1025),
 		"read by the server": namesOnly{store.NewMemory(1025)}} {
@@ -96,7 +96,7 @@ func TestList(t *testing.T) {
 			l.ask(`{"id":1,"func":"delete","data":{"key":"conf/gone"}}`, `{"id":1,"data":{"deleted":true,"key":"conf/gone","found":false,"version":"1.2"}}`)
 			l.send(`{"id":1,"func":"put","data":{"key":"conf/d","value":"x","namespace":"another"}}`)
 			l.expectPart(`"version"`)
-			l.send(`{"id":1,"func":"lock","data":{"name":"l"}}`) // makes names that begin with ~
+			l.send(`{"id":1,"func":"lock","data":{"name":"l"}}`) // this makes names that begin with ~
 			l.expectPart(`"held":true`)
 			lease := l.grant()
 			l.send(`{"id":1,"func":"put","data":{"key":"conf/lives","valueBase64":"/w==","lease":"` + lease + `"}}`)
@@ -129,7 +129,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// grant makes a lease.
+// grant grants a lease.
 func (l *line) grant() string {
 	l.t.Helper()
 	l.send(`{"id":1,"func":"grant","data":{"ttlMs":60000}}`)
@@ -140,7 +140,7 @@ func (l *line) grant() string {
 	return answer.Data.Lease
 }
 
-// While others make and delete keys, each key that stays is listed once.
+// While other keys are created and deleted, each key that stays is listed exactly once.
 func TestListMeanwhile(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
@@ -180,7 +180,7 @@ func TestListMeanwhile(t *testing.T) {
 	}
 }
 
-// What makes no sense is refused, and says what to do. A cursor is of one list.
+// Malformed requests are refused, with advice. A cursor is valid only for its own list.
 func TestListRefused(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
@@ -217,7 +217,7 @@ func TestListRefused(t *testing.T) {
 			t.Errorf("%+v: %v, want %s: %s (%s)", c.d, e, c.code, c.says, c.do)
 		}
 	}
-	// Whoever makes a cursor sees no more by it.
+	// A forged cursor shows a caller no other keys.
 	l.send(`{"id":1,"func":"lock","data":{"name":"l"}}`)
 	l.expectPart(`"held":true`)
 	for _, after := range []string{"", "~", "\x00", "a1", "~lock/", "\xff"} {
@@ -229,7 +229,7 @@ func TestListRefused(t *testing.T) {
 	}
 }
 
-// A page has the values that an answer has room for, however long they are in JSON.
+// A page contains as many values as fit into an answer, however long they are in JSON.
 func TestListOfLongValues(t *testing.T) {
 	const length = 16 << 10
 	_, path := start(t, Config{Store: store.NewMemory(length + 1)})
@@ -258,7 +258,7 @@ func TestListOfLongValues(t *testing.T) {
 	}
 }
 
-// A key that cannot be read does not hide the others.
+// If a key cannot be read, the other keys are still listed.
 func TestListWithAKeyThatFails(t *testing.T) {
 	st := store.NewMemory(100)
 	_, path := start(t, Config{Store: st})
@@ -275,7 +275,7 @@ func TestListWithAKeyThatFails(t *testing.T) {
 	}
 }
 
-// asked counts what a store is asked for.
+// asked counts the requests to a store.
 type asked struct {
 	store.Store
 	pages, keys atomic.Int64
@@ -291,8 +291,8 @@ func (s *asked) Get(ctx context.Context, key store.Key, eventual bool) (store.It
 	return s.Store.Get(ctx, key, eventual)
 }
 
-// TestFloodOfLists: whoever lists again and again has the controller asked no more often than its
-// quota says, and each key counts as a request. Another subject is refused nothing.
+// TestFloodOfLists: a caller that lists continuously causes no more requests to the controller than
+// its quota allows, and each key counts as a request. Requests of another subject are not refused.
 func TestFloodOfLists(t *testing.T) {
 	st := &asked{Store: namesOnly{store.NewMemory(100)}}
 	_, dial := startShared(t, Config{Store: st, Quotas: authority.NewQuotas(func(subject string) authority.Quota {
@@ -345,8 +345,8 @@ func TestFloodOfLists(t *testing.T) {
 	}
 }
 
-// TestListShares: lists of one subject that are under way leave some for another one, and none of
-// them takes all goroutines.
+// TestListShares: a subject's concurrent lists leave a share for another subject, and do not use
+// all helpers.
 func TestListShares(t *testing.T) {
 	slow := &slowStore{Store: namesOnly{store.NewMemory(100)}, hold: make(chan struct{})}
 	s, dial := startShared(t, Config{Store: slow, Limits: Limits{Lists: 8}})
@@ -381,7 +381,7 @@ func TestListShares(t *testing.T) {
 	}
 }
 
-// A list needs the right to read the namespace, at each page.
+// Each page of a list needs the right to read the namespace.
 func TestListAuthority(t *testing.T) {
 	a := &changing{t: t}
 	a.set(`[{all: true, namespace: mine, access: {mine: write, stock: read}}]`)

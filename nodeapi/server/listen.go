@@ -12,13 +12,13 @@ import (
 	"syscall"
 )
 
-// Access says who can connect to a Unix socket, by its file's permissions.
+// Access is the permissions of a Unix socket's file, which decide who can connect.
 type Access struct {
 	Mode fs.FileMode
-	GID  int // -1: this process's
+	GID  int // -1: the group of this process
 }
 
-// CheckAddress says whether Listen understands an address.
+// CheckAddress returns an error if Listen does not support an address.
 func CheckAddress(address string) error {
 	if where, ok := strings.CutPrefix(address, "tcp://"); ok {
 		_, _, err := net.SplitHostPort(where)
@@ -30,8 +30,8 @@ func CheckAddress(address string) error {
 	return nil
 }
 
-// Listen opens an address: unix:///PATH, or tcp://HOST:PORT, if no HOST is the loopback's. The file
-// of a server that has died is replaced; that of one that lives is not.
+// Listen listens at an address: unix:///PATH or tcp://HOST:PORT. An empty HOST is the loopback
+// address. Listen replaces the file of a dead server, but not of a running one.
 func Listen(address string, a Access) (net.Listener, error) {
 	if err := CheckAddress(address); err != nil {
 		return nil, err
@@ -53,7 +53,8 @@ func Listen(address string, a Access) (net.Listener, error) {
 	return listenUnix(path, a)
 }
 
-// socketFile is a listener that removes its file, unless the file is another listener's by then.
+// socketFile is a listener that removes its file on Close, unless another listener has replaced the
+// file.
 type socketFile struct {
 	*net.UnixListener
 	path string
@@ -63,8 +64,8 @@ type socketFile struct {
 	keep bool
 }
 
-// listenUnix creates the socket next to its place and renames it there: so it never has other
-// permissions, and there is always one when it replaces another.
+// listenUnix creates the socket next to its final path, and then renames it. So the file never has
+// other permissions, and a replaced file is never missing.
 func listenUnix(path string, a Access) (_ *socketFile, err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".s")
 	if err != nil {
@@ -97,7 +98,7 @@ func listenUnix(path string, a Access) (_ *socketFile, err error) {
 	return &socketFile{UnixListener: l, path: path, made: made}, err
 }
 
-// mayReplace says whether nothing is at a path but the socket of a server that has died.
+// mayReplace returns nil if there is nothing at the path, or only the socket of a dead server.
 func mayReplace(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -119,10 +120,10 @@ func mayReplace(path string) error {
 	return err
 }
 
-// Addr is the path of the socket; the kernel knows it under the name with which it was created.
+// Addr returns the path of the socket. The kernel has the name under which the socket was created.
 func (l *socketFile) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
 
-// Close ends it, and removes its file.
+// Close closes the listener, and removes its file.
 func (l *socketFile) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,7 +136,7 @@ func (l *socketFile) Close() error {
 	return l.UnixListener.Close()
 }
 
-// leave makes Close leave the file, which another process listens to.
+// leave makes Close keep the file, because another process listens there.
 func (l *socketFile) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

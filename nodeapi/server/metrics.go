@@ -16,7 +16,8 @@ type metrics struct {
 	refused     prometheus.Counter
 	garbage     prometheus.Counter
 
-	ok map[string]prometheus.Counter // of requests, by function, to avoid looking up labels
+	// counters of successful requests, by function, to avoid looking up labels
+	ok map[string]prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -57,7 +58,8 @@ func (m *metrics) unregister() {
 	}
 }
 
-// count counts an answer. Names that are not functions are one: callers choose them.
+// count counts an answer. All names that are not functions count as one, because callers choose
+// them.
 func (m *metrics) count(name string, code nodeapi.Code) {
 	if functions[name] == nil {
 		name = "unknown"

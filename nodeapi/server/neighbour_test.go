@@ -28,12 +28,12 @@ import (
 var neighbourFor = flag.Duration("neighbour", 0, "how long TestNeighbour measures, with each attack and before it; 0: a moment, and latencies are not judged")
 
 const (
-	neighbourSocket = "NETCRAQ_NEIGHBOUR_SOCKET" // for the server's process: where to listen
-	neighbourAttack = "NETCRAQ_NEIGHBOUR_ATTACK" // for the attacker's process: what it does
+	neighbourSocket = "NETCRAQ_NEIGHBOUR_SOCKET" // for the server's process: its address
+	neighbourAttack = "NETCRAQ_NEIGHBOUR_ATTACK" // for the attacker's process: the attack
 	attackerUID     = 65534
 )
 
-// byUser is an authority whose subjects are users, each with a namespace.
+// byUser is an authority whose subjects are users, each with its own namespace.
 type byUser struct{}
 
 func (byUser) Subject(c authority.Caller) string { return fmt.Sprint(c.UID) }
@@ -42,22 +42,22 @@ func (byUser) Namespace(_ context.Context, c authority.Caller) (string, error) {
 }
 func (byUser) Authorize(context.Context, authority.Caller, authority.Verb, string) error { return nil }
 
-// neighbourLimits are what all namespaces together may make the server keep.
+// The limits of what the server keeps for all namespaces together.
 var (
 	neighbourLimits  = Limits{Buffered: 16 << 20, OnceClients: 8192, OnceBytes: 8 << 20}
 	neighbourStreams = broker.Limits{Bytes: 32 << 20, AllBytes: 64 << 20}
 )
 
-// neighbourConstant is what a server takes alongside what it keeps for others: its code, its heap's
-// room for garbage, and what each connection has.
+// neighbourConstant is the memory of a server beyond these limits: its code, garbage on its heap,
+// and the memory of each connection.
 const neighbourConstant = 96 << 20
 
 func neighbourMost() int64 {
 	return neighbourLimits.Buffered + neighbourLimits.OnceBytes + neighbourStreams.AllBytes + neighbourConstant
 }
 
-// TestNeighbourServer is the server of TestNeighbour, in a process of its own. It ends with its
-// input.
+// TestNeighbourServer is the server of TestNeighbour, in its own process. It ends when its input
+// ends.
 func TestNeighbourServer(t *testing.T) {
 	path := os.Getenv(neighbourSocket)
 	if path == "" || os.Getenv(neighbourAttack) != "" {
@@ -84,8 +84,8 @@ func TestNeighbourServer(t *testing.T) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// neighbourAttacks are what an attacker's connection sends, each time again, to use up one limit.
-// Those that keep leave open the descriptors that come.
+// neighbourAttacks are the messages that an attacker's connection sends repeatedly to reach one
+// limit. With keep, the attacker leaves the received descriptors open.
 var neighbourAttacks = map[string]struct {
 	send func(i int) string
 	keep bool
@@ -127,8 +127,8 @@ var neighbourAttacks = map[string]struct {
 	}},
 }
 
-// TestNeighbourAttacker is the process of an attacker with many connections. It ends with its
-// input.
+// TestNeighbourAttacker is the process of an attacker with many connections. It ends when its input
+// ends.
 func TestNeighbourAttacker(t *testing.T) {
 	path, name := os.Getenv(neighbourSocket), os.Getenv(neighbourAttack)
 	if name == "" {
@@ -171,8 +171,8 @@ func TestNeighbourAttacker(t *testing.T) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// memoryGroup is a control group for a process, if there is one to be made: its files that say how
-// much it has, and how much it had at most.
+// memoryGroup makes a control group for a process, if possible, and returns the files with its
+// present and its maximum memory.
 func memoryGroup(t *testing.T, pid int) (now, most string) {
 	t.Helper()
 	text, _ := os.ReadFile("/proc/self/cgroup")
@@ -191,10 +191,10 @@ func memoryGroup(t *testing.T, pid int) (now, most string) {
 	return "", ""
 }
 
-// TestNeighbour brings one namespace to each of its limits in turn. Meanwhile another one with a
-// fixed load is refused nothing, and its p99 is within twice what it was a moment before. The
-// server's memory stays within what is configured plus a constant. Server, attacker and load are
-// separate processes.
+// TestNeighbour brings one namespace to each of its limits in turn. Meanwhile another namespace
+// with a fixed load is refused nothing, and its p99 latency is at most twice that of the moment
+// before. The server's memory stays below the configured limits plus a constant. Server, attacker
+// and load are separate processes.
 func TestNeighbour(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for an attacker of another user")
@@ -210,7 +210,8 @@ func TestNeighbour(t *testing.T) {
 	path := filepath.Join(dir, "node.sock")
 	process := func(test, attack string, uid uint32, says string) (pid int, end func()) {
 		t.Helper()
-		// By its path no other user may execute it: go test's folder is root's.
+		// Another user cannot execute the program by its path, because only root can enter go
+		// test's folder.
 		p := exec.Command("/proc/self/exe", "-test.run", "^"+test+"$")
 		p.Env = append(os.Environ(), neighbourSocket+"="+path, neighbourAttack+"="+attack)
 		p.Dir = dir
@@ -227,7 +228,7 @@ func TestNeighbour(t *testing.T) {
 		if err := p.Start(); err != nil {
 			t.Fatal(err)
 		}
-		// The server does not decide how much processor time an attacker gets.
+		// The test does not measure the scheduler: the attacker gets the lowest priority.
 		if attack != "" {
 			_ = unix.Setpriority(unix.PRIO_PROCESS, p.Process.Pid, 19)
 		}
@@ -257,7 +258,7 @@ func TestNeighbour(t *testing.T) {
 	if rounds == 0 {
 		pace, rounds = time.Millisecond, 40
 	}
-	load := func() (p50, p99 time.Duration) { // a write and a read, 200 times a second
+	load := func() (p50, p99 time.Duration) { // writes and reads a key 200 times a second
 		t.Helper()
 		var took []time.Duration
 		tick := time.NewTicker(pace)
@@ -288,10 +289,10 @@ func TestNeighbour(t *testing.T) {
 			_, alone := load()
 			_, end := process("TestNeighbourAttacker", name, attackerUID, "begun")
 			if *neighbourFor > 0 {
-				time.Sleep(time.Second) // it comes to its limits
+				time.Sleep(time.Second) // time to reach the limits
 			}
 			p50, under := load()
-			// The machine may be busy, so it is measured in pairs.
+			// On a busy machine latencies vary, so the test measures again, in pairs.
 			for again := 0; *neighbourFor > 0 && under > 2*alone && again < 4; again++ {
 				end()
 				_, alone = load()

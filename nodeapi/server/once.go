@@ -15,12 +15,12 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
-// onceTable keeps the answers of requests that have an identity, so that a repeated request is not
-// done twice. If a request's answer was forgotten, the request is not taken for a new one: its
-// outcome is unknown.
+// onceTable keeps the answers to requests that have an identity, so that a repeated request is not
+// executed twice. If the answer to a request was forgotten, a repetition gets CodeOutcomeUnknown,
+// and is not executed as a new request.
 //
-// If the table is full, it forgets answers of the subject that uses most of it. So a subject keeps
-// all of its answers while it uses less than the others.
+// If the table is full, it forgets answers of the subject that uses most of it. So a subject that
+// uses less than the others keeps all of its answers.
 type onceTable struct {
 	limits Limits
 	seed   maphash.Seed
@@ -31,15 +31,16 @@ type onceTable struct {
 	shares  map[string]*onceShare // by subject
 }
 
-// onceShare is the part of the table that one subject's clients use.
+// onceShare is the part of the table that the clients of one subject use.
 type onceShare struct {
 	clients map[*onceClient]struct{}
 	bytes   int64
-	// idle are the clients without connections and requests under way, the longest idle in front.
+	// idle are the clients without connections and requests under way; the front one has been idle
+	// longest.
 	idle list.List
 }
 
-// onceClient is one client, of all its connections.
+// onceClient is one client, with all its connections.
 type onceClient struct {
 	t       *onceTable
 	name    string
@@ -48,19 +49,19 @@ type onceClient struct {
 	conns   int
 	under   int           // requests under way
 	idle    *list.Element // in share.idle; nil: it is not idle
-	since   time.Time     // since when it has been idle
+	since   time.Time     // time since which it has been idle
 
 	answers map[uint64]*onceAnswer
-	floor   uint64 // numbers up to it are forgotten
+	floor   uint64 // answers up to this number are forgotten
 }
 
-// onceAnswer is a request with an identity, and its answer when ready is closed.
+// onceAnswer is a request with an identity. It has its answer when ready is closed.
 type onceAnswer struct {
 	sum    uint64
 	ready  chan struct{}
 	answer any
 	err    error
-	size   int64 // 0 until it is ready
+	size   int64 // 0 until ready is closed
 }
 
 func newOnceTable(l Limits) *onceTable {
@@ -68,7 +69,7 @@ func newOnceTable(l Limits) *onceTable {
 		shares: map[string]*onceShare{}}
 }
 
-// join begins a connection of a subject's client, and says whether the client was known.
+// join adds a connection of a subject's client, and reports whether the client was known.
 func (t *onceTable) join(subject, name string) (*onceClient, bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -92,7 +93,7 @@ func (t *onceTable) join(subject, name string) (*onceClient, bool, error) {
 	return c, false, nil
 }
 
-// leave ends a connection of a client.
+// leave removes a connection of a client.
 func (c *onceClient) leave() {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
@@ -112,7 +113,7 @@ func (c *onceClient) settle() {
 	}
 }
 
-// done frees the answers of all requests with smaller numbers.
+// done forgets the answers to all requests with numbers smaller than before.
 func (c *onceClient) done(before uint64) {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
@@ -127,7 +128,8 @@ func (c *onceClient) done(before uint64) {
 	c.floor = max(c.floor, before-1)
 }
 
-// do does a request, unless it was done, or is under way: then it has that one's answer.
+// do executes a request. If it was already executed, or is under way, do returns that result
+// instead.
 func (c *onceClient) do(ctx context.Context, k *call, data any) (any, error) {
 	t, n := c.t, k.req.Once
 	sum := t.sum(k.req.Func, data)
@@ -185,13 +187,14 @@ func (c *onceClient) do(ctx context.Context, k *call, data any) (any, error) {
 	return answer, err
 }
 
-// undone says that the request was canceled before it did anything, for example one that waits for
-// a lock when its connection ends. That is not an answer to a client that sends it again.
+// undone reports whether the request was canceled before it had any effect: for example one that
+// waited for a lock when its connection ended. Such a result does not answer a repetition of the
+// request.
 func (a *onceAnswer) undone() bool {
 	return errors.Is(a.err, &nodeapi.Error{Code: nodeapi.CodeCanceled})
 }
 
-// sum tells different requests of one number apart.
+// sum is a hash that distinguishes requests with the same number.
 func (t *onceTable) sum(name string, data any) uint64 {
 	var h maphash.Hash
 	h.SetSeed(t.seed)
@@ -200,7 +203,7 @@ func (t *onceTable) sum(name string, data any) uint64 {
 	return h.Sum64()
 }
 
-// sizeOf is roughly the size of an answer in memory.
+// sizeOf returns the approximate size of an answer in memory.
 func sizeOf(answer any) int64 {
 	const each = 256
 	value := func(i *nodeapi.Item) int64 {
@@ -234,8 +237,8 @@ func (t *onceTable) drop(c *onceClient, n uint64) {
 	c.floor = max(c.floor, n)
 }
 
-// dropQuarter forgets the oldest quarter of a client's answers: so many at once because finding
-// them looks at all. t.mu is held.
+// dropQuarter forgets the oldest quarter of a client's answers. It drops many at once, because
+// finding the oldest takes a search through all of them. t.mu is held.
 func (t *onceTable) dropQuarter(c *onceClient) {
 	var ready []uint64
 	for n, a := range c.answers {
@@ -249,7 +252,7 @@ func (t *onceTable) dropQuarter(c *onceClient) {
 	}
 }
 
-// trim keeps the table within its bounds after an answer of c was put in. t.mu is held.
+// trim keeps the table within its limits after an answer of c was added. t.mu is held.
 func (t *onceTable) trim(c *onceClient) {
 	if len(c.answers) > t.limits.OnceEach {
 		t.dropQuarter(c)
@@ -262,7 +265,7 @@ func (t *onceTable) trim(c *onceClient) {
 			t.forget(first.Value.(*onceClient))
 		case s == c.share:
 			t.dropQuarter(c)
-		default: // more than is needed, so that the next answers need not look at all its clients
+		default: // drop more than needed, so that the next answers need no search through all clients
 			for of := range s.clients {
 				if t.bytes <= t.limits.OnceBytes/16*15 {
 					break
@@ -273,7 +276,7 @@ func (t *onceTable) trim(c *onceClient) {
 	}
 }
 
-// largest is the share that takes most, by size. t.mu is held.
+// largest returns the share with the largest size. t.mu is held.
 func (t *onceTable) largest(size func(*onceShare) int64) (most *onceShare) {
 	for _, s := range t.shares {
 		if most == nil || size(s) > size(most) {
@@ -283,9 +286,9 @@ func (t *onceTable) largest(size func(*onceShare) int64) (most *onceShare) {
 	return most
 }
 
-// makeRoom forgets one client: of the subject that has most clients, among those with idle ones, it
-// forgets the client that has been idle for longest. own is the share of the subject that needs the
-// room; subjects with fewer clients are spared. t.mu is held.
+// makeRoom forgets one client. It chooses the subject with most clients among those that have idle
+// ones, and forgets its client that has been idle longest. own is the share of the subject that
+// needs the room; subjects with fewer clients lose none. t.mu is held.
 func (t *onceTable) makeRoom(own *onceShare) bool {
 	s := t.largest(func(s *onceShare) int64 {
 		if s.idle.Len() == 0 {
@@ -300,7 +303,7 @@ func (t *onceTable) makeRoom(own *onceShare) bool {
 	return true
 }
 
-// forget forgets a client that is idle. t.mu is held.
+// forget forgets an idle client. t.mu is held.
 func (t *onceTable) forget(c *onceClient) {
 	for _, a := range c.answers {
 		t.bytes -= a.size
@@ -314,7 +317,7 @@ func (t *onceTable) forget(c *onceClient) {
 	}
 }
 
-// sweep forgets clients whose time is over.
+// sweep forgets clients that have been idle for too long.
 func (t *onceTable) sweep(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -22,7 +22,7 @@ func (l *line) hello(client string, known bool) {
 	l.expectPart(fmt.Sprintf(`"known":%v`, known))
 }
 
-// A write that comes again, by whatever connection, is done once and answered as the first time.
+// A repeated write, over any connection, is executed once and gets the first answer.
 func TestOnce(t *testing.T) {
 	_, path := start(t, Config{})
 	a := dial(t, path)
@@ -36,23 +36,23 @@ func TestOnce(t *testing.T) {
 	b.ask(`{"id":9,"once":2,"func":"increment","data":{"key":"n"}}`, `{"id":9,"data":{"number":2,"value":"2","version":"1.2"}}`)
 	b.ask(`{"id":9,"once":2,"func":"increment","data":{"key":"m"}}`,
 		`{"id":9,"error":{"code":"invalid_argument","message":"once 2 was another request"}}`)
-	// Refusals are answers, too.
+	// Refusals are stored answers, too.
 	for range 2 {
 		b.send(`{"id":9,"once":3,"func":"put","data":{"key":"k","value":"` + strings.Repeat("v", 2000) + `"}}`)
 		b.expectPart(`"too_large"`)
 	}
-	// What the client has said it needs no more is not done again either.
+	// A write whose answer the client no longer needs is not executed again either.
 	b.ask(`{"id":9,"once":4,"done":3,"func":"increment","data":{"key":"n"}}`,
 		`{"id":9,"data":{"number":3,"value":"3","version":"1.3"}}`)
 	b.send(one)
 	b.expectPart(`{"id":2,"error":{"code":"outcome_unknown"`)
-	// Another client's numbers are its own.
+	// Each client has its own numbers.
 	c := dial(t, path)
 	c.hello(clientB, false)
 	c.ask(one, `{"id":2,"data":{"number":4,"value":"4","version":"1.4"}}`)
 }
 
-// A write whose connection has ended continues; who sends it again waits for it.
+// A write continues after its connection has ended, and a repetition waits for it.
 func TestOnceUnderWay(t *testing.T) {
 	slow := &slowStore{Store: store.NewMemory(100), hold: make(chan struct{})}
 	s, path := start(t, Config{Store: slow})
@@ -71,17 +71,18 @@ func TestOnceUnderWay(t *testing.T) {
 		defer s.mu.Unlock()
 		return len(s.conns) == 0
 	})
-	waiting(1) // and continues
+	waiting(1) // and it continues
 	b := dial(t, path)
 	b.hello(clientA, true)
 	b.send(write)
 	b.ask(`{"id":3,"func":"get","data":{"key":"k"}}`, `{"id":3,"data":{"key":"k","found":false,"version":"0.0"}}`)
-	waiting(1) // the second does not write
+	waiting(1) // the repetition does not write
 	close(slow.hold)
 	b.expect(`{"id":2,"data":{"version":"1.1"}}`)
 }
 
-// The table keeps within its bounds: what was forgotten is of unknown outcome, never done again.
+// The table stays within its limits. A request whose answer was forgotten is never executed again,
+// but gets CodeOutcomeUnknown.
 func TestOnceBounds(t *testing.T) {
 	s, path := start(t, Config{Limits: Limits{OnceEach: 8, OnceClients: 2, onceKept: 50 * time.Millisecond}})
 	a := dial(t, path)
@@ -116,7 +117,8 @@ func TestOnceBounds(t *testing.T) {
 	c.hello(clientA, false)
 }
 
-// Bytes are bounded over all clients: those who have gone are forgotten first.
+// The bytes of all clients together are bounded; answers of disconnected clients are forgotten
+// first.
 func TestOnceBytes(t *testing.T) {
 	s, path := start(t, Config{Limits: Limits{OnceBytes: 2000}})
 	a := dial(t, path)
@@ -144,8 +146,8 @@ func TestOnceBytes(t *testing.T) {
 	b.expectPart(`"outcome_unknown"`)
 }
 
-// Who waits for a lock and sends it again after his connection has ended waits on: that the first
-// was canceled with its connection is not an answer.
+// A client waits for a lock, and its connection ends. When it repeats the request, it waits again:
+// the cancellation of the first request is not an answer.
 func TestOnceWaits(t *testing.T) {
 	s, path := start(t, Config{})
 	holder := dial(t, path)
@@ -179,14 +181,14 @@ func TestOnceWaits(t *testing.T) {
 	l.hello(clientA, true)
 	l.send(wait)
 	under(1, "the lock is waited for")
-	holder.Close() // its lease goes with it
+	holder.Close() // its lease ends with the connection
 	l.expectPart(`"held":true`)
 	l.send(wait)
-	l.expectPart(`"held":true`) // as the first time
+	l.expectPart(`"held":true`) // the same answer as the first time
 }
 
-// TestOnceHeldNoMore: what was held by a lease that ended with the connection that asked first, or
-// that was given back since, is not answered as held to who asks again.
+// TestOnceHeldNoMore: a lock was acquired with a lease that ended with the connection of the first
+// request, or was released since. A repetition does not report it as held.
 func TestOnceHeldNoMore(t *testing.T) {
 	s, path := start(t, Config{})
 	leases := dial(t, path)
@@ -207,7 +209,7 @@ func TestOnceHeldNoMore(t *testing.T) {
 		if !strings.Contains(answer, part) {
 			t.Fatalf("%s: %s", request, answer)
 		}
-		l.send(request) // by the same connection it is held still
+		l.send(request) // over the same connection it is still held
 		if again := l.receive(); again != answer {
 			t.Errorf("%s: %s; at first it was %s", request, again, answer)
 		}
@@ -226,7 +228,7 @@ func TestOnceHeldNoMore(t *testing.T) {
 		"registerService": `"service":"x","instance":"i","address":"a:1"`,
 	} {
 		held := `"lease"`
-		// The connection's own lease ends with it, and is never another connection's.
+		// The connection's own lease ends with it, and no other connection gets it.
 		own := fmt.Sprintf(`{"id":2,"once":1,"func":"%s","data":{%s}}`, what, data)
 		l, name := first(own, held)
 		again(name, own, `{"id":2,"error":{"code":"lease_gone"`)
@@ -238,7 +240,7 @@ func TestOnceHeldNoMore(t *testing.T) {
 		})
 		again(name, own, `{"id":2,"error":{"code":"lease_gone"`)
 		again(name, strings.Replace(own, `"once":1`, `"once":2`, 1), held)
-		// A lease that was granted stays when a connection ends, until it is revoked.
+		// A granted lease outlives its connection, until it is revoked.
 		lease := grant()
 		granted := fmt.Sprintf(`{"id":2,"once":1,"timeoutMs":60000,"func":"%s","data":{%s,"lease":"%s"}}`, what, data, lease)
 		l, name = first(granted, held)

@@ -26,9 +26,9 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/watch/watchrules"
 )
 
-const scaleSocket = "NETCRAQ_SCALE_SOCKET" // for the server's process: where to listen
+const scaleSocket = "NETCRAQ_SCALE_SOCKET" // for the server's process: its address
 
-// hubStore is a store in memory whose watches are the hub's, as they are in a node's server.
+// hubStore is a store in memory whose watches use the hub, as in a node's server.
 type hubStore struct {
 	*store.Memory
 	hub *hubs.Hub
@@ -45,7 +45,7 @@ func (s hubStore) Watch(ctx context.Context, w store.Watch, tell func([]store.Ch
 
 func (s hubStore) Put(ctx context.Context, key store.Key, value []byte) (wire.Version, error) {
 	v, err := s.Memory.Put(ctx, key, value)
-	s.hub.Suspect(key) // as the network tells it
+	s.hub.Suspect(key) // as a notification from the network would do
 	return v, err
 }
 
@@ -56,7 +56,7 @@ func (m memoryReader) Read(ctx context.Context, key store.Key) (watchrules.Readi
 	return watchrules.Reading{Item: i}, err
 }
 
-// TestScaleServer is the server of TestScale, in a process of its own. It ends with its input.
+// TestScaleServer is the server of TestScale, in its own process. It ends when its input ends.
 func TestScaleServer(t *testing.T) {
 	path := os.Getenv(scaleSocket)
 	if path == "" {
@@ -70,7 +70,7 @@ func TestScaleServer(t *testing.T) {
 	defer s.Close()
 	go func() { _ = s.Serve(l) }()
 	fmt.Println("listening")
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); { // a line: as little memory as can be
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); { // each line makes it return free memory to the system
 		debug.FreeOSMemory()
 		fmt.Println("freed")
 	}
@@ -130,7 +130,7 @@ func TestScale(t *testing.T) {
 		t.Logf("%-20s get %s; %s", what, percentiles(took), memory())
 	}
 	var stalled sync.Once
-	stacks := func() string { // it ends the server
+	stacks := func() string { // this ends the server
 		_ = process.Process.Signal(syscall.SIGQUIT)
 		_ = process.Wait()
 		return said.String()
@@ -138,7 +138,7 @@ func TestScale(t *testing.T) {
 	latency("1 connection:")
 	conns := make([]net.Conn, connections)
 	for i := range conns {
-		// Where the server is slow to take them, the kernel says to try again.
+		// If the server accepts connections slowly, the kernel asks to try again.
 		poll.Nil(t, time.Minute, fmt.Sprint("connection ", i), func() error {
 			conns[i], err = net.Dial("unix", path)
 			return err
@@ -175,7 +175,7 @@ func TestScale(t *testing.T) {
 	}
 	wg.Wait()
 	latency(fmt.Sprint(connections*each, " watches:"))
-	// How long after a put another connection, which watches the key, hears of it.
+	// The time between a put and its event at another connection, which watches the key.
 	var took []time.Duration
 	buf := make([]byte, 4<<10)
 	for n := range rounds {

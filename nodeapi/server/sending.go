@@ -43,7 +43,7 @@ func (c *conn) waitForRoom() bool {
 	return !c.dead
 }
 
-// encode makes a message of a response. One that is too long, or cannot be written, becomes an
+// encode encodes a response. A response that is too long or cannot be encoded is replaced by an
 // error.
 func (c *conn) encode(r *rpc.Response) []byte {
 	text, err := c.framing.Append(nil, r)
@@ -71,8 +71,8 @@ func (c *conn) send(r *rpc.Response) {
 	c.waitForRoom()
 }
 
-// push adds a message to the unsent ones. A client that has too many of those is cut off. c.mu is
-// held.
+// push adds a message to the unsent ones. A client with too many unsent messages is cut off. c.mu
+// is held.
 func (c *conn) push(text []byte) {
 	if c.dead {
 		return
@@ -97,7 +97,7 @@ func (c *conn) push(text []byte) {
 }
 
 // flushNow writes unsent bytes as far as the socket accepts them at once, unless another goroutine
-// is doing so, and says whether there are more.
+// is writing. It reports whether bytes are left.
 func (c *conn) flushNow() (more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,7 +107,7 @@ func (c *conn) flushNow() (more bool) {
 	c.writing = true
 	defer func() { c.writing = false }()
 	for len(c.out) > 0 {
-		if c.raw == nil || len(c.passing) > 0 { // descriptors go with a write of their own
+		if c.raw == nil || len(c.passing) > 0 { // a message with descriptors needs its own write
 			return true
 		}
 		b := c.out
@@ -152,7 +152,7 @@ func (c *conn) flush() {
 		b := c.out
 		c.out = c.spare[:0]
 		for len(b) > 0 && !c.dead {
-			// In parts, so that a slow reader is seen to read.
+			// In parts, so that the progress of a slow reader is visible.
 			part := b[:min(len(b), 64<<10)]
 			n, err := c.writePart(part)
 			if c.dead {
@@ -192,7 +192,7 @@ func (t *attempt) write(fd uintptr) bool {
 	}
 }
 
-// tryWrite writes as much as the socket takes without waiting. c.writing is the caller's.
+// tryWrite writes as much as the socket accepts without waiting. The caller has set c.writing.
 func (c *conn) tryWrite(b []byte) (int, error) {
 	t := &c.try
 	t.b = b

@@ -29,23 +29,24 @@ type Config struct {
 	Store store.Store
 	// Name is the program's name and version; Node is where it runs. Clients get both.
 	Name, Node string
-	// Namespace is the namespace of callers that name none, unless Own says otherwise.
+	// Namespace is the namespace of callers that name none, unless Authority returns another one.
 	Namespace string
-	// Identify says who connects, and Authority what they may do. nil: everybody may do everything.
+	// Identify identifies callers, and Authority decides what they may do. nil: everyone may do
+	// everything.
 	Identify  authority.Identifier
 	Authority authority.Authorizer
 	// Quotas limit each namespace. nil: only Limits apply.
 	Quotas *authority.Quotas
-	// Durable says whether a namespace's keys are kept in etcd. nil: no namespace's are.
+	// Durable reports whether a namespace's keys are stored in etcd. nil: no namespace's are.
 	Durable func(namespace string) bool
-	// Streams configures how streams are kept. nil: there are none.
+	// Streams configures the storage of streams. nil: there are no streams.
 	Streams *broker.Options
 	// Sources fill streams, in addition to the namespace's keys. The key is the name in a stream's
 	// configuration. Each source decides itself who may use it.
 	Sources map[string]source.Maker
 	Limits  Limits
 	Log     *slog.Logger          // nil: no log
-	Metrics prometheus.Registerer // nil: nothing is counted for others
+	Metrics prometheus.Registerer // nil: no metrics are exported
 }
 
 // Server serves the node API. It is made by New.
@@ -59,19 +60,19 @@ type Server struct {
 	turns   store.Turns
 	streams *broker.Broker // nil: there are none
 	flying  flying
-	helpers *shares.Budget // of Limits.Helpers
-	lists   *shares.Budget // of Limits.Lists
+	helpers *shares.Budget // shares Limits.Helpers
+	lists   *shares.Budget // shares Limits.Lists
 	// connects bounds how often callers connect. nil: there is no bound.
 	connects *connects
 
 	coordination *coordination.Service
 
-	ctx    context.Context // ends with Close
+	ctx    context.Context // ends on Close
 	cancel context.CancelFunc
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
-	pausing   *pausing // nil: connections are taken
+	pausing   *pausing // nil: connections are accepted
 	conns     map[*conn]struct{}
 	stage     stage
 	gone      chan struct{} // closed when the last connection has ended while the server drains
@@ -80,13 +81,13 @@ type Server struct {
 	spares    atomic.Int32
 }
 
-// stage is how far a server is on its way out.
+// stage is a stage of a server's shutdown.
 type stage int
 
 const (
 	serving  stage = iota
-	draining       // takes no new connections
-	refusing       // takes no new requests either
+	draining       // accepts no new connections
+	refusing       // accepts no new requests either
 	closed
 )
 
@@ -136,7 +137,7 @@ func New(c Config) *Server {
 	return s
 }
 
-// everybody may do everything.
+// everybody is an authority that allows every caller everything.
 type everybody struct{ namespace string }
 
 func (e everybody) Namespace(context.Context, authority.Caller) (string, error) {
@@ -150,7 +151,7 @@ func (everybody) Authorize(context.Context, authority.Caller, authority.Verb, st
 // ErrClosed is returned by Serve after Shutdown and Close.
 var ErrClosed = errors.New("the node API's server is closed")
 
-// Serve takes connections of a listener until the listener, or the server, is closed.
+// Serve accepts connections of a listener until the listener, or the server, is closed.
 func (s *Server) Serve(l net.Listener) error {
 	s.mu.Lock()
 	if s.stage != serving {
@@ -166,7 +167,7 @@ func (s *Server) Serve(l net.Listener) error {
 			pause = 0
 			if s.connects != nil && !s.connects.allow(nc) {
 				s.metrics.refused.Inc()
-				_, _ = nc.Write(tooManyConnects) // it does not block: nothing else was written
+				_, _ = nc.Write(tooManyConnects) // it does not block, because nothing else was written
 				nc.Close()
 				time.Sleep(afterRefusal)
 				continue
@@ -188,7 +189,8 @@ func (s *Server) Serve(l net.Listener) error {
 		case errors.Is(err, net.ErrClosed):
 			return err
 		}
-		// Out of file descriptors, for example: those who have a connection are served.
+		// For example, the process has no free file descriptors. Existing connections are still
+		// served.
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 		s.log.Warn("no connection is taken", "error", err, "again in", pause)
 		select {
@@ -199,7 +201,7 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// take begins to serve a connection, or turns it away.
+// take starts to serve a connection, or turns it away.
 func (s *Server) take(nc net.Conn) {
 	s.mu.Lock()
 	full := len(s.conns) >= s.limits.Connections
@@ -223,7 +225,7 @@ func (s *Server) take(nc net.Conn) {
 	}
 }
 
-// readBy has a connection read by another goroutine: one that has nothing to do, or a new one.
+// readBy makes another goroutine read a connection: an idle one or a new one.
 func (s *Server) readBy(c *conn) {
 	select {
 	case s.spare <- c:
@@ -232,10 +234,11 @@ func (s *Server) readBy(c *conn) {
 	}
 }
 
-// maxSpare bounds the goroutines that wait for a connection to read; keptSpare do so for long.
+// maxSpare bounds the idle goroutines that wait for a connection to read. keptSpare of them wait
+// for long.
 const maxSpare, keptSpare = 64, 4
 
-// dismiss ends goroutines that have become idle.
+// dismiss ends surplus idle goroutines.
 func (s *Server) dismiss() {
 	for s.spares.Load() > keptSpare {
 		select {
@@ -246,17 +249,18 @@ func (s *Server) dismiss() {
 	}
 }
 
-// work reads a connection up to a request, does the request and reads on. If that could delay the
-// connection's next requests, another goroutine reads on: from the beginning, or from the moment
-// that the request waits for something. So the goroutine that has read a request does it, and no
-// other one has to be woken for a request that is answered at once. A goroutine that does not read
-// on is reused for the next connection that needs a reader; its stack has grown to the right size.
+// work reads a connection until there is a request, executes the request, and continues to read. If
+// the request could delay the connection's next requests, another goroutine continues to read: from
+// the beginning, or from the moment at which the request waits. So the goroutine that has read a
+// request also executes it, and no other one must be woken for a request that is answered at once.
+// A goroutine that does not continue to read is reused for the next connection that needs a reader,
+// because its stack has grown to the right size.
 func (s *Server) work(c *conn) {
 	for c != nil {
 		switch k := c.next(); {
 		case k == nil:
 			s.reads.Done()
-		case k.f.watches != nil: // it lasts: on a stack that becomes small again while it waits
+		case k.f.watches != nil: // it lasts long; a new goroutine has a small stack while it waits
 			go k.run()
 			continue
 		case k.f.short:
@@ -274,7 +278,7 @@ func (s *Server) work(c *conn) {
 			return
 		}
 		select {
-		case c = <-s.spare: // nil: it is dismissed
+		case c = <-s.spare: // nil: this goroutine was dismissed
 		case <-s.ctx.Done():
 			c = nil
 		}
@@ -292,7 +296,7 @@ func (s *Server) left(c *conn) {
 	}
 }
 
-// closeGone says that no connection is left. s.mu is held.
+// closeGone signals that no connection is left. s.mu is held.
 func (s *Server) closeGone() {
 	select {
 	case <-s.gone:
@@ -301,7 +305,7 @@ func (s *Server) closeGone() {
 	}
 }
 
-// Addrs are where connections are taken.
+// Addrs returns the addresses at which the server listens.
 func (s *Server) Addrs() (out []net.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -331,7 +335,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	for _, c := range conns {
 		c.tellDraining()
 	}
-	if s.streams != nil { // only one server has them; the successor waits for that
+	if s.streams != nil { // the successor waits for this, because only one server can have the streams
 		s.streams.Drain()
 	}
 	defer s.Close()
@@ -367,7 +371,7 @@ func (s *Server) at() stage {
 	return s.stage
 }
 
-// Close ends everything at once.
+// Close ends everything immediately.
 func (s *Server) Close() error {
 	s.advance(closed)
 	s.cancel()
@@ -394,8 +398,8 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// patrol looks for connections that hold something for too long, and for answers that nobody will
-// ask for.
+// patrol looks for connections that hold something for too long, and for stored answers that no
+// client will request anymore.
 func (s *Server) patrol() {
 	tick := time.NewTicker(s.limits.patrolEvery())
 	defer tick.Stop()

@@ -18,9 +18,9 @@ import (
 	"github.com/netcraq/netcraq/streams/broker"
 )
 
-const soon = 20 * time.Second // for what comes at once on a machine that is not busy
+const soon = 20 * time.Second // generous limit for what happens at once on an idle machine
 
-// start makes a server on a Unix socket, which ends with the test.
+// start makes a server on a Unix socket. It is closed at the end of the test.
 func start(t testing.TB, c Config) (*Server, string) {
 	t.Helper()
 	if c.Store == nil {
@@ -83,7 +83,7 @@ func (l *line) receive() string {
 	return strings.TrimSuffix(text, "\n")
 }
 
-// ask sends and expects an answer.
+// ask sends a request and expects an answer.
 func (l *line) ask(request, want string) {
 	l.t.Helper()
 	l.send(request)
@@ -105,7 +105,7 @@ func (l *line) expectPart(want string) {
 	}
 }
 
-// expectAll waits for as many messages, each of which contains one of the texts, in any order.
+// expectAll waits for as many messages as texts. Each must contain one of the texts, in any order.
 func (l *line) expectAll(texts ...string) {
 	l.t.Helper()
 	var got []string
@@ -129,7 +129,7 @@ func (l *line) expectEnd() {
 	}
 }
 
-// Every function of keys does what it says, and the answers are written as the contract has it.
+// Every function for keys works as documented, and its answers have the documented form.
 func TestKeys(t *testing.T) {
 	_, path := start(t, Config{Name: "test", Node: "n1"})
 	l := dial(t, path)
@@ -171,7 +171,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// What makes no sense is refused, and says why; the connection continues.
+// Malformed requests are refused with a reason, and the connection continues.
 func TestRefused(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
@@ -219,18 +219,18 @@ func TestRefused(t *testing.T) {
 		l.ask(`{"id":2,"func":"get","data":{"key":"`+name+`"}}`, `{"id":2,"error":{"code":"permission_denied","message":"\"`+name+
 			`\": names that begin with ~ are the node API's own","do":"choose another name"}}`)
 	}
-	l.send(" \r") // an empty line is not a message
+	l.send(" \r") // an empty line does not count as a message
 	l.ask(`{"id":1,"func":"ping"}`, `{"id":1,"data":{}}`)
 }
 
-// Requests under way do not wait for one another, and answers come as they are ready.
+// Requests under way do not wait for each other, and answers are sent as soon as they are ready.
 func TestAnyOrder(t *testing.T) {
 	slow := &slowStore{Store: store.NewMemory(100), hold: make(chan struct{})}
 	_, path := start(t, Config{Store: slow})
 	l := dial(t, path)
 	l.send(`{"id":1,"func":"get","data":{"key":"slow"}}`)
 	l.ask(`{"id":2,"func":"get","data":{"key":"k"}}`, `{"id":2,"data":{"key":"k","found":false,"version":"0.0"}}`)
-	l.send(`{"id":1,"func":"ping"}`) // inline: it never is under way
+	l.send(`{"id":1,"func":"ping"}`) // an inline function is never under way
 	l.expect(`{"id":1,"data":{}}`)
 	l.ask(`{"id":1,"func":"get","data":{"key":"k"}}`,
 		`{"id":1,"error":{"code":"invalid_argument","message":"id 1: a request of this id is under way on this connection"}}`)
@@ -245,7 +245,7 @@ func TestAnyOrder(t *testing.T) {
 	l.expect(`{"id":1,"data":{"key":"slow","found":false,"version":"0.0"}}`)
 }
 
-// slowStore is a store whose key "slow" waits until hold is closed.
+// slowStore is a store in which operations on the key "slow" wait until hold is closed.
 type slowStore struct {
 	store.Store
 	hold    chan struct{}
@@ -280,7 +280,7 @@ func (s *slowStore) Put(ctx context.Context, key store.Key, value []byte) (wire.
 	return s.Store.Put(ctx, key, value)
 }
 
-// A watch begins with the state, continues with changes, and ends by cancel.
+// A watch begins with the state, continues with changes, and ends when it is canceled.
 func TestWatch(t *testing.T) {
 	_, path := start(t, Config{})
 	w, l := dial(t, path), dial(t, path)

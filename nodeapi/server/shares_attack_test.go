@@ -19,10 +19,10 @@ import (
 	"github.com/netcraq/netcraq/streams/broker"
 )
 
-// byAddress is an authority that tells callers apart by the loopback's address that they come from.
+// byAddress is an authority that distinguishes callers by their loopback address.
 type byAddress struct{}
 
-const one, another = "127.0.0.1", "127.0.0.2" // subjects, which have their namespaces' names for it
+const one, another = "127.0.0.1", "127.0.0.2" // subjects; each has a namespace of the same name
 
 func (byAddress) Subject(c authority.Caller) string {
 	host, _, _ := net.SplitHostPort(c.Address)
@@ -37,7 +37,7 @@ func (byAddress) Authorize(context.Context, authority.Caller, authority.Verb, st
 	return nil
 }
 
-// startShared makes a server that both subjects reach.
+// startShared makes a server for both subjects.
 func startShared(t *testing.T, c Config) (*Server, func(from string) *line) {
 	t.Helper()
 	c.Authority = byAddress{}
@@ -96,7 +96,7 @@ func TestOnceShares(t *testing.T) {
 		names.expectPart(fmt.Sprintf(`"number":%d,`, n))
 	}
 	still()
-	// Many that are connected, none of which can be forgotten.
+	// Many clients are connected, so none of them can be forgotten.
 	var all []*line
 	for n := range 40 {
 		l := dial(another)
@@ -111,7 +111,7 @@ func TestOnceShares(t *testing.T) {
 	still()
 }
 
-// TestOnceNames: a new name costs as much where the table is full as where it is empty.
+// TestOnceNames: a new name takes as much time in a full table as in an empty one.
 func TestOnceNames(t *testing.T) {
 	table := newOnceTable(Limits{}.withDefaults())
 	join := func(from, n int) time.Duration {
@@ -137,7 +137,8 @@ func TestOnceNames(t *testing.T) {
 	}
 }
 
-// TestBufferedShares: half messages of one subject leave memory for another's whole ones.
+// TestBufferedShares: incomplete messages of one subject leave memory for another subject's
+// messages.
 func TestBufferedShares(t *testing.T) {
 	s, dial := startShared(t, Config{Limits: Limits{Buffered: 4 << 20}})
 	half := []byte(`{"id":1,"func":"` + strings.Repeat("x", 200<<10))
@@ -160,8 +161,8 @@ func TestBufferedShares(t *testing.T) {
 	}
 }
 
-// TestEveryMessageCounts: whatever a connection sends counts as a request, so nothing is outside of
-// the rate; who sends too much has little of it read.
+// TestEveryMessageCounts: every message counts as a request, so nothing evades the rate limit. If a
+// client sends too much, the server reads only little of it.
 func TestEveryMessageCounts(t *testing.T) {
 	few := authority.NewQuotas(func(string) authority.Quota {
 		return authority.Quota{Connections: 100, Watches: 10, RequestsPerSecond: 0.001, Burst: 5}
@@ -185,7 +186,7 @@ func TestEveryMessageCounts(t *testing.T) {
 			}
 			l.send(message)
 			l.expectPart(`requests a second to this node`)
-			// What is given back is not refused.
+			// Releasing something is never refused.
 			l.ask(`{"id":8,"func":"cancel","data":{"id":9}}`, `{"id":8,"data":{}}`)
 			go func() { _, _ = l.Write([]byte(strings.Repeat(message+"\n", 10_000))) }()
 			begin, answered := time.Now(), 0
@@ -206,8 +207,8 @@ type stoppedClock struct{ ns atomic.Int64 }
 func (c *stoppedClock) Now() time.Time          { return time.Unix(1_000_000_000, c.ns.Load()) }
 func (c *stoppedClock) Advance(d time.Duration) { c.ns.Add(int64(d)) }
 
-// TestLongMessagesCount: the bytes of a long message count as requests while they are read. What is
-// beyond the rate is read later, but answered; another subject does not wait for it.
+// TestLongMessagesCount: the bytes of a long message count as requests while they are read. Beyond
+// the rate they are read later, but the message is answered. Another subject does not wait for it.
 func TestLongMessagesCount(t *testing.T) {
 	clock := &stoppedClock{}
 	_, dial := startShared(t, Config{Quotas: authority.NewQuotas(func(string) authority.Quota {
@@ -216,24 +217,24 @@ func TestLongMessagesCount(t *testing.T) {
 	long := `{"id":1,"func":"ping"` + strings.Repeat(" ", ownBuffer+25*bytesPerRequest) + `}`
 	const answer = `{"id":1,"data":{}}`
 	l := dial(another)
-	l.ask(long, answer) // 25 requests, of 30 at once
+	l.ask(long, answer) // 25 requests of a burst of 30
 	l.send(long)
 	dial(one).ask(long, answer)
 	for range 19 {
-		clock.Advance(10 * time.Millisecond) // one request; the message needs 20 of them
+		clock.Advance(10 * time.Millisecond) // allows one request; the message needs 20
 		_ = l.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 		if b, err := l.r.Peek(1); err == nil {
 			t.Fatalf("a message beyond the rate was answered: %q", b)
 		}
 	}
-	clock.Advance(11 * time.Millisecond) // a bit more than one: the rate is not exact
+	clock.Advance(11 * time.Millisecond) // a little more than one, because the rate is not exact
 	_ = l.SetReadDeadline(time.Now().Add(soon))
 	l.expect(answer)
 }
 
-// TestLongMessageOfFewRequests: a client whose long message takes longer than MessageTime only
-// because its rate is low gets its answer. If the rate does not allow the message at all, the
-// client is told so; the connection does not just end.
+// TestLongMessageOfFewRequests: if a client's long message takes longer than MessageTime only
+// because of its low rate, it is answered. If the rate never allows the message, the client gets
+// the reason before the connection ends.
 func TestLongMessageOfFewRequests(t *testing.T) {
 	const patience = time.Second
 	long := `{"id":1,"func":"ping"` + strings.Repeat(" ", ownBuffer+5*bytesPerRequest) + `}`
@@ -241,7 +242,7 @@ func TestLongMessageOfFewRequests(t *testing.T) {
 		rate float64
 		want string
 	}{
-		"slow":  {3, `{"id":1,"data":{}}`}, // 4 requests more than the burst: 1.3 s
+		"slow":  {3, `{"id":1,"data":{}}`}, // 4 requests more than the burst, so it takes 1.3 s
 		"never": {0, `requests a second to this node`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -257,8 +258,8 @@ func TestLongMessageOfFewRequests(t *testing.T) {
 	}
 }
 
-// TestOpenStreamCountsWhatItMakes: a configuration that no stream can have counts as one request.
-// The number in it does not take the requests of others who share the quota.
+// TestOpenStreamCountsWhatItMakes: an impossible configuration counts as one request. A number in
+// it does not use up the quota of other callers of the subject.
 func TestOpenStreamCountsWhatItMakes(t *testing.T) {
 	few := authority.NewQuotas(func(string) authority.Quota {
 		return authority.Quota{Connections: 10, RequestsPerSecond: 0.001, Burst: 50}
@@ -279,8 +280,8 @@ func TestOpenStreamCountsWhatItMakes(t *testing.T) {
 	other.expectPart(`requests a second to this node`)
 }
 
-// TestShutdownWhileBytesWait: a server ends in time though connections wait for their bytes to
-// count, or are read to their end.
+// TestShutdownWhileBytesWait: a server shuts down in time even if connections wait because of their
+// rate, or are being read to their end.
 func TestShutdownWhileBytesWait(t *testing.T) {
 	s, dial := startShared(t, Config{Limits: Limits{Farewell: 50 * time.Millisecond},
 		Quotas: authority.NewQuotas(func(string) authority.Quota {
@@ -299,8 +300,8 @@ func TestShutdownWhileBytesWait(t *testing.T) {
 	}
 }
 
-// TestEndlessGarbage: a client that is told why its connection ends, and sends on, has little of it
-// read, and its connection ends.
+// TestEndlessGarbage: if a client continues to send after the reason for the end, the server reads
+// only little of it, and closes the connection.
 func TestEndlessGarbage(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
@@ -321,8 +322,8 @@ func TestEndlessGarbage(t *testing.T) {
 	}
 }
 
-// TestConnectFlood: who connects again and again is turned away before the server spends much on
-// it, and others are served.
+// TestConnectFlood: a process that connects continuously is turned away at little cost, and other
+// callers are served.
 func TestConnectFlood(t *testing.T) {
 	s, dial := startShared(t, Config{Quotas: authority.NewQuotas(func(string) authority.Quota {
 		return authority.DefaultQuota
@@ -349,7 +350,7 @@ func TestConnectFlood(t *testing.T) {
 	}
 }
 
-// named is an authority under which everybody is one subject.
+// named is an authority under which all callers are one subject.
 type named string
 
 func (n named) Subject(authority.Caller) string { return string(n) }
@@ -358,8 +359,8 @@ func (named) Namespace(context.Context, authority.Caller) (string, error) {
 }
 func (named) Authorize(context.Context, authority.Caller, authority.Verb, string) error { return nil }
 
-// TestNeighbourAtItsLimits: while one subject is at each of its limits, another one is refused
-// nothing and waits about as long as before.
+// TestNeighbourAtItsLimits: while one subject is at each of its limits, another subject is refused
+// nothing, and its latency stays about the same.
 func TestNeighbourAtItsLimits(t *testing.T) {
 	s, dial := startShared(t, Config{
 		Limits: Limits{Buffered: 1 << 20, OnceClients: 4096, OnceBytes: 1 << 20, Farewell: 10 * time.Millisecond},

@@ -49,7 +49,7 @@ func (s *Server) keysSource(namespace, prefix string) source.Source {
 		}}
 }
 
-// streamsOf is the server's broker of streams.
+// streamsOf returns the server's broker of streams.
 func (k *call) streamsOf() (*broker.Broker, error) {
 	if b := k.c.s.streams; b != nil {
 		return b, nil
@@ -57,7 +57,8 @@ func (k *call) streamsOf() (*broker.Broker, error) {
 	return nil, nodeapi.Errorf(nodeapi.CodeUnavailable, "", "this server keeps no streams")
 }
 
-// streamsIn is the broker, and the namespace that a request means, if its caller may do that there.
+// streamsIn returns the broker and the namespace of a request, if the caller has the needed right
+// there.
 func (k *call) streamsIn(ctx context.Context, namespace string) (*broker.Broker, string, error) {
 	b, err := k.streamsOf()
 	if err != nil {
@@ -67,7 +68,7 @@ func (k *call) streamsIn(ctx context.Context, namespace string) (*broker.Broker,
 	return b, ns, err
 }
 
-// stream finds the stream that a request means, if its caller may do that there.
+// stream returns the stream of a request, if the caller has the needed right in its namespace.
 func (k *call) stream(ctx context.Context, d *nodeapi.StreamData) (*broker.Stream, error) {
 	b, ns, err := k.streamsIn(ctx, d.Namespace)
 	if err != nil {
@@ -76,8 +77,8 @@ func (k *call) stream(ctx context.Context, d *nodeapi.StreamData) (*broker.Strea
 	return b.Find(ctx, ns, d.Stream)
 }
 
-// openStream is a read of an existing stream. Creating one needs the right to create keys; filling
-// it with keys also needs the right to watch them.
+// openStream on an existing stream is a read. Creating a stream needs the right to create keys;
+// filling it with keys also needs the right to watch them.
 func openStream(ctx context.Context, k *call, d *nodeapi.OpenStreamData) (any, error) {
 	b, err := k.streamsOf()
 	if err != nil {
@@ -150,7 +151,7 @@ func appendRecords(ctx context.Context, k *call, d *nodeapi.AppendData) (any, er
 		return nil, err
 	}
 	offset, n, err := s.AppendWithFiles(ctx, d.Partition, records, pins, d.At)
-	if pins != nil { // those of records that were not appended
+	if pins != nil { // files of records that were not appended
 		letGo(slices.Concat(pins[n:]...))
 	}
 	if err != nil {
@@ -181,7 +182,7 @@ func keepRecords(ctx context.Context, s *broker.Stream, d *nodeapi.AppendData, r
 
 const (
 	recordsAtOnce = 1024
-	bytesAtOnce   = nodeapi.MaxMessage / 2 // of values
+	bytesAtOnce   = nodeapi.MaxMessage / 2 // bytes of values
 )
 
 func readRecords(ctx context.Context, k *call, d *nodeapi.ReadData) (any, error) {
@@ -236,11 +237,11 @@ func readRecords(ctx context.Context, k *call, d *nodeapi.ReadData) (any, error)
 	return out, nil
 }
 
-// recordOverhead and answerOverhead are upper bounds of the bytes around a record's value, and
-// around the records.
+// recordOverhead and answerOverhead are upper bounds for the bytes around a record's value, and
+// around the records of an answer.
 const recordOverhead, answerOverhead = 128, 512
 
-// encodedBytes is how long a value is in a message, at most.
+// encodedBytes returns an upper bound for the length of a value in a message.
 func encodedBytes(b []byte) int {
 	if !utf8.Valid(b) {
 		return (len(b)+2)/3*4 + 2
@@ -254,10 +255,10 @@ func encodedBytes(b []byte) int {
 	return n
 }
 
-// rightsEvery is how often it is looked whether a consumer may still read.
+// rightsEvery is the interval between checks whether a consumer may still read.
 const rightsEvery = time.Second
 
-// mayBePassed says whether memory can be.
+// mayBePassed returns an error if the connection cannot pass memory.
 func (k *call) mayBePassed() error {
 	if _, ok := k.c.nc.(*net.UnixConn); !ok {
 		return nodeapi.Errorf(nodeapi.CodeInvalidArgument, "use read, or connect to the node's Unix socket",
@@ -266,7 +267,8 @@ func (k *call) mayBePassed() error {
 	return nil
 }
 
-// subscribe has a consumer map a stream's memory, and lasts as long as it may.
+// subscribe lets a consumer map a stream's memory. It lasts until the consumer leaves or loses its
+// right.
 func subscribe(ctx context.Context, k *call, d *nodeapi.SubscribeData) (any, error) {
 	if err := k.mayBePassed(); err != nil {
 		return nil, err
@@ -292,7 +294,7 @@ func subscribe(ctx context.Context, k *call, d *nodeapi.SubscribeData) (any, err
 			if _, err := k.place(ctx, s.Namespace); err != nil {
 				if rpc.ToAnswer(err, false).Code == nodeapi.CodePermissionDenied {
 					u.Close()
-					s.Renew() // what the consumer has mapped stays mapped
+					s.Renew() // the consumer's mapping stays valid
 				}
 				return nil, err
 			}

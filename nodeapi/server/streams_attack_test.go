@@ -22,7 +22,7 @@ import (
 
 const patience = 30 * time.Second
 
-// hostile is a consumer that does not use the library.
+// hostile is a consumer that does not use a library.
 type hostile struct {
 	t    testing.TB
 	nc   *net.UnixConn
@@ -56,7 +56,7 @@ func (h *hostile) send(text string) {
 	}
 }
 
-// receive reads a line, a byte at a time, with the descriptors that come.
+// receive reads a line, byte by byte, with the descriptors that arrive.
 func (h *hostile) receive() string {
 	h.t.Helper()
 	_ = h.nc.SetReadDeadline(time.Now().Add(patience))
@@ -89,7 +89,7 @@ func (h *hostile) ask(text, has string) string {
 	return got
 }
 
-// subscribe gets the memory of the stream s.
+// subscribe maps the memory of the stream "s".
 func (h *hostile) subscribe(id int) {
 	h.t.Helper()
 	got := h.ask(fmt.Sprintf(`{"id":%d,"func":"subscribe","data":{"stream":"s"}}`, id), `"descriptors"`)
@@ -115,7 +115,7 @@ func (h *hostile) mapped(fd, size, prot int) []byte {
 
 const openS = `{"id":1,"func":"openStream","data":{"stream":"s","config":{"objectBytes":1024,"objects":4,"stallMs":3600000}}}`
 
-// What a consumer is given it can read, and nothing else: this test is mostly run by root.
+// A consumer can only read the memory that it gets, even as root, which mostly runs this test.
 func TestSegmentIsReadOnly(t *testing.T) {
 	_, path := start(t, Config{})
 	h := newHostile(t, path)
@@ -153,7 +153,7 @@ func TestSegmentIsReadOnly(t *testing.T) {
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE); err == nil {
 		t.Error("sealed against its writer")
 	}
-	// Opening it again for writing is refused, or, to root, of no use.
+	// Opening it again for writing fails or, for root, has no effect.
 	again, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDWR, 0)
 	if err == nil {
 		defer unix.Close(again)
@@ -172,14 +172,15 @@ func TestSegmentIsReadOnly(t *testing.T) {
 			t.Errorf("opened anew, with a hole punched: %v", err)
 		}
 	}
-	// The cursor page cannot be made smaller under the server's hands.
+	// The cursor page cannot be truncated while the server uses it.
 	if err := unix.Ftruncate(h.fds[0], 0); !errors.Is(err, unix.EPERM) {
 		t.Errorf("the cursor page was truncated: %v", err)
 	}
 	h.ask(`{"id":4,"func":"read","data":{"stream":"s"}}`, `"value":"secret"`)
 }
 
-// Whatever a consumer writes into its page harms itself: the stream continues, for others too.
+// A consumer that writes garbage into its page harms only itself: the stream continues, also for
+// other consumers.
 func TestForgedCursor(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
@@ -187,7 +188,7 @@ func TestForgedCursor(t *testing.T) {
 	l.expectPart(`"made":true`)
 	fill := func() {
 		t.Helper()
-		for i := range 20 { // more than the ring has
+		for i := range 20 { // more records than fit into the ring
 			l.send(fmt.Sprintf(`{"id":%d,"func":"append","data":{"stream":"s","records":[{"value":"%s"}]}}`, 100+i,
 				strings.Repeat("x", 800)))
 			l.expectPart(`"appended":1`)
@@ -218,7 +219,7 @@ func TestForgedCursor(t *testing.T) {
 		}
 		h.close()
 	}
-	// Going back, and a page full of nothing, are what a consumer says that holds as it did.
+	// A position that goes back, or a page of zeros, counts as a consumer that has not moved.
 	h := newHostile(t, path)
 	h.subscribe(1)
 	b := h.mapped(h.fds[0], stream.CursorBytes, unix.PROT_READ|unix.PROT_WRITE)
@@ -229,8 +230,8 @@ func TestForgedCursor(t *testing.T) {
 	fill()
 }
 
-// Another namespace's streams are not passed; a right that is taken back ends the subscription, and
-// what was mapped is no longer written to.
+// Streams of other namespaces are not passed. Revoking the right ends the subscription, and the
+// server no longer writes to the memory that was mapped.
 func TestSegmentOfOthers(t *testing.T) {
 	p := &changing{t: t}
 	rule := `[{user: "%d", namespace: shop, access: {shop: %s}}]`
@@ -258,7 +259,8 @@ func TestSegmentOfOthers(t *testing.T) {
 	}
 }
 
-// Descriptors that nobody reads are few, and do not hinder others; their connections are cut off.
+// The number of unread descriptors is bounded and affects no other client; connections that do not
+// read them are cut off.
 func TestDescriptorsUnread(t *testing.T) {
 	_, path := start(t, Config{Limits: Limits{DescriptorTime: 2 * time.Second}})
 	l := dial(t, path)
@@ -299,7 +301,7 @@ func TestDescriptorsUnread(t *testing.T) {
 	})
 }
 
-// Streams and subscriptions are bounded for each namespace.
+// The numbers of streams and subscriptions are bounded for each namespace.
 func TestStreamBounds(t *testing.T) {
 	limits := broker.Limits{Streams: 2, Consumers: 3, Bytes: 1 << 20}
 	_, path := start(t, Config{Streams: &broker.Options{Limits: limits}})
@@ -328,8 +330,8 @@ func TestStreamBounds(t *testing.T) {
 	h.ask(`{"id":35,"func":"append","data":{"stream":"s","records":[{"value":"x"}],"at":0}}`, `"offset":0`)
 }
 
-// What a server has no source for, or its source's operator does not let a namespace have, no
-// program gets; nor does one get two at once.
+// A stream cannot have a source that the server does not offer, or that the source's operator
+// denies to the namespace, or two sources at once.
 func TestForbiddenSources(t *testing.T) {
 	made := make(chan string, 4)
 	_, path := start(t, Config{Sources: map[string]source.Maker{

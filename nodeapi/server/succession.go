@@ -15,21 +15,21 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/authority"
 )
 
-// A successor is a process that takes a server's place. It connects where the predecessor offers
-// its listening sockets, gets them (SCM_RIGHTS), accepts connections from them, and says so; then
-// the predecessor drains. At every moment some process listens, and the sockets are the same, so no
-// connection is refused or lost in a queue. A successor that dies before it has said so changes
-// nothing.
+// A successor is a process that replaces a server. It connects to the socket at which the
+// predecessor offers its listening sockets, receives them (SCM_RIGHTS), accepts connections from
+// them, and reports that. Then the predecessor drains. Some process listens at every moment, and
+// the sockets remain the same, so no connection is refused or lost in a queue. If a successor dies
+// before its report, nothing changes.
 
 const (
-	succeedWithin = 10 * time.Second // for the whole conversation
-	mostHanded    = 16               // listening sockets
+	succeedWithin = 10 * time.Second // limit for the whole conversation
+	mostHanded    = 16               // maximum number of listening sockets
 	taken         = "taken\n"
 )
 
-// handed is the predecessor's message that comes with the sockets.
+// handed is the predecessor's message that accompanies the sockets.
 type handed struct {
-	Addresses []string `json:"addresses"` // of the sockets, in their order
+	Addresses []string `json:"addresses"` // addresses of the sockets, in their order
 }
 
 // Offer lets a successor take the listening sockets, through a socket at path that only root and
@@ -37,7 +37,7 @@ type handed struct {
 // must call Shutdown; it also returns if the server is closed. A successor offers them itself after
 // Taken.
 func (s *Server) Offer(path string) error {
-	l, err := listenUnix(path, Access{Mode: 0o600, GID: -1}) // in place of a predecessor's
+	l, err := listenUnix(path, Access{Mode: 0o600, GID: -1}) // replaces the socket of a predecessor
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (s *Server) Offer(path string) error {
 	}
 }
 
-// handOver gives the sockets to one that asks.
+// handOver gives the sockets to a process that asks for them.
 func (s *Server) handOver(nc *net.UnixConn) error {
 	_ = nc.SetDeadline(time.Now().Add(succeedWithin))
 	p := authority.Identifier{}.Identify(nc)
@@ -130,10 +130,11 @@ func (s *Server) handOver(nc *net.UnixConn) error {
 	return nil
 }
 
-// pausing is a time in which no connection is accepted: new ones wait in the kernel's queue.
+// pausing is a period in which no connection is accepted. New connections wait in the kernel's
+// queue.
 type pausing struct {
-	parked chan struct{} // one for each listener that is no longer waited for
-	over   chan struct{} // closed when it is over
+	parked chan struct{} // gets one value for each listener that no goroutine waits for anymore
+	over   chan struct{} // closed at the end of the period
 }
 
 func (p *pausing) wait() {
@@ -141,9 +142,10 @@ func (p *pausing) wait() {
 	<-p.over
 }
 
-// pause has no connection taken until resume. Whoever makes an os.File of a socket makes it
-// blocking for a moment, for all who share it: a thread that began to wait for a connection then
-// would wait until one comes, and closing the socket would wait for that.
+// pause stops accepting connections until resume is called. Making an os.File of a socket makes the
+// socket blocking for a moment, for all processes that share it. A thread that began to wait for a
+// connection at that moment would wait until one comes, and closing the socket would wait for that
+// thread.
 func (s *Server) pause() (resume func(), err error) {
 	s.mu.Lock()
 	p := &pausing{make(chan struct{}, len(s.listeners)), make(chan struct{})}
@@ -162,7 +164,7 @@ func (s *Server) pause() (resume func(), err error) {
 		ended := s.stage != serving
 		s.mu.Unlock()
 		for _, l := range all {
-			if ended { // the deadline stays: the listener is left
+			if ended { // keep the deadline, because this listener is left to the successor
 				break
 			}
 			if c, ok := l.(syscall.Conn); ok {
@@ -187,9 +189,9 @@ func (s *Server) pause() (resume func(), err error) {
 	return resume, nil
 }
 
-// Succession is what a successor has received from its predecessor.
+// Succession is the listeners that a successor has received from its predecessor.
 type Succession struct {
-	// Listeners are by address, as in Listen.
+	// Listeners are keyed by address, as in Listen.
 	Listeners map[string]net.Listener
 
 	nc *net.UnixConn
@@ -251,7 +253,7 @@ func TakeOver(path string) (_ *Succession, err error) {
 	return t, nil
 }
 
-// inherited makes a listener of a socket that was handed on. Its file is its own from now on.
+// inherited makes a listener of a received socket, and takes over its file.
 func inherited(f *os.File, address string) (net.Listener, error) {
 	l, err := net.FileListener(f)
 	if err != nil {
@@ -271,7 +273,8 @@ func inherited(f *os.File, address string) (net.Listener, error) {
 	return &socketFile{UnixListener: u, path: path, made: made}, nil
 }
 
-// Taken tells the predecessor that connections are taken from all of the listeners: it drains now.
+// Taken tells the predecessor that connections are accepted from all of the listeners, so that it
+// drains.
 func (t *Succession) Taken() error {
 	defer t.nc.Close()
 	_, err := t.nc.Write([]byte(taken))

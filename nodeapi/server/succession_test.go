@@ -14,9 +14,9 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// A server is replaced again and again while clients call: none of the calls fails, by a
-// connection that lasts or by a new one, and the socket's file is there all the time and goes with
-// the last server.
+// A server is replaced repeatedly while clients make calls. No call fails, over a long-lived
+// connection or a new one. The socket's file exists all the time, and is removed with the last
+// server.
 func TestSuccession(t *testing.T) {
 	st := store.NewMemory(100)
 	dir := t.TempDir()
@@ -49,7 +49,7 @@ func TestSuccession(t *testing.T) {
 	var calls atomic.Int64
 	var clients sync.WaitGroup
 	for range 3 {
-		clients.Go(func() { // connects again for each call
+		clients.Go(func() { // makes a new connection for each call
 			for !stop.Load() {
 				c := dial(t, path)
 				c.send(`{"id":1,"func":"increment","data":{"key":"n"}}`)
@@ -60,7 +60,7 @@ func TestSuccession(t *testing.T) {
 				calls.Add(1)
 			}
 		})
-		clients.Go(func() { // stays, and goes when it is told to
+		clients.Go(func() { // keeps its connection until it is told to reconnect
 			for !stop.Load() {
 				c := dial(t, path)
 				c.send(`{"id":1,"func":"hello","data":{"drainNotice":true}}`)
@@ -118,7 +118,8 @@ func TestSuccession(t *testing.T) {
 	}
 }
 
-// A socket's file has its permissions, replaces that of a server that died, and no other one.
+// A socket's file has the right permissions. It replaces the file of a dead server, and no other
+// file.
 func TestListen(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "deep", "node.sock")

@@ -18,8 +18,8 @@ type term struct {
 	waits    func()
 
 	mu     sync.Mutex
-	over   bool            // canceled before there was inner
-	inner  context.Context // nil: nobody has waited yet
+	over   bool            // canceled before inner was made
+	inner  context.Context // nil: no one has waited yet
 	cancel context.CancelFunc
 }
 
@@ -60,8 +60,8 @@ func (t *term) Err() error {
 	return nil
 }
 
-// Value implements [context.Context]. That of the inner context lets package context add its own
-// contexts to it directly.
+// Value implements [context.Context]. It passes on values of the inner context, so that package
+// context can register child contexts there directly.
 func (t *term) Value(key any) any {
 	t.mu.Lock()
 	from := t.inner
@@ -72,7 +72,7 @@ func (t *term) Value(key any) any {
 	return from.Value(key)
 }
 
-// end cancels it. The first time, it gives back what was made for it.
+// end cancels the context. The first call releases its resources.
 func (t *term) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

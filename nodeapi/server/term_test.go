@@ -19,8 +19,8 @@ func newTerm(parent context.Context, d time.Duration) (*term, *atomic.Int32) {
 	return &term{parent: parent, deadline: time.Now().Add(d), waits: func() { n.Add(1) }}, n
 }
 
-// A term ends as any context does, whether somebody waits for that or not, and says once that
-// somebody does.
+// A term ends like any context, whether someone waits for it or not, and calls waits once when
+// someone waits.
 func TestTerm(t *testing.T) {
 	over := func(t *testing.T, c context.Context, want error) {
 		t.Helper()
@@ -79,8 +79,8 @@ func TestTerm(t *testing.T) {
 	})
 }
 
-// Requests that wait, of every function that is done by who reads, do not keep others of their
-// connection waiting, nor their own cancellation.
+// A waiting request delays neither the other requests of its connection nor its own cancellation.
+// This holds for every function that the reading goroutine executes.
 func TestWhatWaitsHoldsUpNobody(t *testing.T) {
 	hold := make(chan struct{})
 	slow := &slowStore{Store: store.NewMemory(1024 + cell.Plain.Overhead()), hold: hold}
@@ -100,14 +100,14 @@ func TestWhatWaitsHoldsUpNobody(t *testing.T) {
 	close(hold)
 }
 
-// Who sends many requests before reading the first answer gets all answers: who answers them does
-// not wait for that with reading, up to the bound.
+// A client that sends many requests before it reads the first answer gets all answers: the server
+// continues to read without waiting for the client, up to a limit.
 func TestAnswersAreReadLate(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
 	value := strings.Repeat("v", 900)
 	l.ask(`{"id":1,"func":"put","data":{"key":"k","value":"`+value+`"}}`, `{"id":1,"data":{"version":"1.1"}}`)
-	const many = 450 // more than a socket takes; less than what stops the reading
+	const many = 450 // more than fit into a socket's buffer, but less than the limit
 	var all strings.Builder
 	for n := range many {
 		fmt.Fprintf(&all, `{"id":%d,"func":"get","data":{"key":"k"}}%s`, n+1, strings.Repeat(" ", 1000)+"\n")

@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// What a transaction compares and writes, and what it answers.
+// Comparisons, writes and answers of transactions.
 func TestTransact(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
@@ -37,7 +37,7 @@ func TestTransact(t *testing.T) {
 	is("a", `"found":true,"value":"2","version":"1.2"`)
 	is("b", `"found":false,"version":"1.2"`)
 	is("never", `"found":false,"version":"0.0"`)
-	// Comparisons only, of which all hold, and each kind that does not.
+	// Transactions with only comparisons: some that hold, and each kind that does not.
 	txn(`{"compare":[{"key":"b","absent":true},{"key":"b2","absent":true}]}`, `{"done":true}`)
 	for _, c := range []struct{ compare, failed string }{
 		{`{"key":"a","version":"1.1"}`, `{"key":"a","found":true,"value":"2","version":"1.2"}`},
@@ -68,7 +68,7 @@ func TestTransact(t *testing.T) {
 	is("free", `"found":true,"value":"z","version":"1.3"`)
 }
 
-// What no transaction may have is refused, says why, and writes nothing.
+// Invalid transactions are refused with a reason, and write nothing.
 func TestTransactRefusals(t *testing.T) {
 	m := store.NewMemory(20_000)
 	_, path := start(t, Config{Store: m})
@@ -113,12 +113,13 @@ func TestTransactRefusals(t *testing.T) {
 	if keys, _ := m.List(t.Context(), "default", ""); len(keys) > 0 {
 		t.Errorf("written: %v", keys)
 	}
-	// As much as there may be is done.
+	// A transaction of the maximum size succeeds.
 	l.send(`{"id":1,"func":"transact","data":{` + many(32, "compare", `"absent":true`) + `,` + many(32, "write", long(4000)) + `}}`)
 	l.expectPart(`"done":true`)
 }
 
-// The answer to a failed transaction fits a message, and names all keys that failed.
+// The answer to a failed transaction fits into a message, and lists all keys whose comparison
+// failed.
 func TestTransactLongAnswer(t *testing.T) {
 	_, path := start(t, Config{Store: store.NewMemory(16 << 10)})
 	l := dial(t, path)
@@ -151,7 +152,7 @@ func TestTransactLongAnswer(t *testing.T) {
 	}
 }
 
-// verbs lets callers do what is listed, in each namespace.
+// verbs allows callers the listed verbs in each namespace.
 type verbs map[string][]authority.Verb
 
 func (verbs) Namespace(context.Context, authority.Caller) (string, error) { return "blue", nil }
@@ -165,8 +166,8 @@ func (v verbs) Authorize(_ context.Context, _ authority.Caller, verb authority.V
 	return nodeapi.Errorf(nodeapi.CodePermissionDenied, "", "may not %s in %s", verb, ns)
 }
 
-// A caller compares what it may read, and writes and makes what it may write and make. A refusal
-// tells nothing about the keys, and nothing is written.
+// A caller needs the right to read compared keys, and the rights to write and create written keys.
+// A refusal reveals nothing about the keys, and nothing is written.
 func TestTransactRights(t *testing.T) {
 	m := store.NewMemory(100)
 	ctx := t.Context()
@@ -214,7 +215,7 @@ func TestTransactRights(t *testing.T) {
 		}
 	}
 
-	// By a policy, as put is.
+	// With a policy the rights are those for put.
 	policy := &changing{t: t}
 	policy.set(`[{user: "` + fmt.Sprint(os.Getuid()) + `", namespace: blue, access: {blue: write, green: read}}]`)
 	_, path = start(t, Config{Authority: policy})
@@ -227,7 +228,7 @@ func TestTransactRights(t *testing.T) {
 	}
 }
 
-// Each key counts as a request, as those of getMany do.
+// Each key of a transaction counts as a request, as in getMany.
 func TestTransactCounts(t *testing.T) {
 	quotas := authority.NewQuotas(func(string) authority.Quota {
 		return authority.Quota{Connections: 10, Watches: 10, RequestsPerSecond: 0.001, Burst: 10}
@@ -242,7 +243,7 @@ func TestTransactCounts(t *testing.T) {
 	l.expectPart(`"code":"quota_exceeded"`)
 }
 
-// A transaction that is sent again under its number is done once.
+// A transaction that is sent again under its number is executed once.
 func TestTransactOnce(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
@@ -260,7 +261,7 @@ func TestTransactOnce(t *testing.T) {
 	l.expectPart(`once 2 was another request`)
 }
 
-// volatileOnly is a store that has volatile keys only.
+// volatileOnly is a store that has only volatile keys.
 type volatileOnly struct{ store.Store }
 
 func (volatileOnly) Transact(_ context.Context, t store.Transaction) (store.Transacted, error) {
@@ -278,7 +279,8 @@ func TestTransactVolatile(t *testing.T) {
 	}
 }
 
-// Transactions on two accounts by many connections keep the sum, whatever they compare.
+// Many connections move amounts between two accounts by transactions. The sum stays the same,
+// whichever comparisons they use.
 func TestTransactTransfers(t *testing.T) {
 	_, path := start(t, Config{})
 	l := dial(t, path)
@@ -323,7 +325,7 @@ func TestTransactTransfers(t *testing.T) {
 		})
 	}
 	work.Wait()
-	for _, key := range []string{"a", "b"} { // as many were moved either way
+	for _, key := range []string{"a", "b"} { // the same amount was moved in both directions
 		l.send(`{"id":1,"func":"get","data":{"key":"` + key + `"}}`)
 		l.expectPart(`"value":"100"`)
 	}

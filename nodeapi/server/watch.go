@@ -11,13 +11,13 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// watchCost is the cost of a watch, for what the server and the store keep for it.
+// watchCost is the cost of a watch, for its state in the server and the store.
 func watchCost(d *nodeapi.WatchData) int { return max(1, len(d.Keys), len(d.After)) }
 
-// eventsAtOnce is how many bytes of values and names one answer of a watch has, about.
+// eventsAtOnce is the approximate maximum of bytes of values and names in one answer of a watch.
 const eventsAtOnce = nodeapi.MaxMessage / 8
 
-// watchOf is the request for a watch.
+// watchOf converts a request to a watch of the store.
 func watchOf(ctx context.Context, k *call, d *nodeapi.WatchData) (*store.Watch, error) {
 	if len(d.Keys) == 0 && d.Prefix == nil {
 		return nil, rpc.Invalid("a watch has keys or a prefix (\"\": all keys of the namespace)")
@@ -28,7 +28,7 @@ func watchOf(ctx context.Context, k *call, d *nodeapi.WatchData) (*store.Watch, 
 			return nil, err
 		}
 	}
-	if d.Prefix != nil && *d.Prefix != "" { // a prefix of names is as a name
+	if d.Prefix != nil && *d.Prefix != "" { // a prefix has the form of a name
 		if err := checkKey(*d.Prefix); err != nil {
 			return nil, err
 		}
@@ -48,7 +48,7 @@ func watchOf(ctx context.Context, k *call, d *nodeapi.WatchData) (*store.Watch, 
 	return w, err
 }
 
-// watch has as small a frame as can be: while it waits, little of its stack is in use.
+// watch has a small stack frame, because it uses its stack while it waits.
 func watch(ctx context.Context, k *call, d *nodeapi.WatchData) (any, error) {
 	w, err := watchOf(ctx, k, d)
 	if err != nil {
@@ -57,7 +57,7 @@ func watch(ctx context.Context, k *call, d *nodeapi.WatchData) (any, error) {
 	if !k.more(ctx, &nodeapi.WatchAnswer{Started: true}) {
 		return nil, ctx.Err()
 	}
-	// A right may be taken back, and a pod may go, while the watch lasts.
+	// The right may be revoked, or the pod may end, during the watch.
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	err = k.c.s.config.Store.Watch(ctx, *w, func(changes []store.Change) {
@@ -70,7 +70,7 @@ func watch(ctx context.Context, k *call, d *nodeapi.WatchData) (any, error) {
 	return nil, causeOf(ctx, err)
 }
 
-// causeOf is why a watch ended that ended with err: the right to it was taken back, for example.
+// causeOf returns why a watch ended: err or, for example, that the right to it was revoked.
 func causeOf(ctx context.Context, err error) error {
 	if refused := new(nodeapi.Error); errors.As(context.Cause(ctx), &refused) {
 		return refused
@@ -83,7 +83,7 @@ func tellChanges(ctx context.Context, k *call, changes []store.Change) {
 		var events []nodeapi.Event
 		size := 0
 		for len(changes) > 0 && (len(events) == 0 || size < eventsAtOnce) {
-			// A byte of a value is up to six in JSON.
+			// JSON may need six bytes for one byte of a value.
 			size += 64 + len(changes[0].Key.Name) + 6*len(changes[0].Value)
 			if !cell.Reserved(changes[0].Key.Name) {
 				events = append(events, k.c.s.event(ctx, changes[0]))
@@ -96,8 +96,8 @@ func tellChanges(ctx context.Context, k *call, changes []store.Change) {
 	}
 }
 
-// event is a change as a program sees it. A key whose lease is gone has no value any more; its
-// deletion is reported, too, when somebody has done it.
+// event converts a change to the form for programs. A key whose lease is gone has no value; if
+// someone deletes it later, that is reported, too.
 func (s *Server) event(ctx context.Context, c store.Change) nodeapi.Event {
 	v, err := s.coordination.Resolve(ctx, c.Item, true)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// flagsOfEtcd have the names that etcd-monitor's towards etcd have.
+// flagsOfEtcd adds flags with the same names as etcd-monitor's flags for its etcd.
 func (o *options) flagsOfEtcd(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.etcd.Endpoints, "endpoints", nil, "client URLs of etcd-monitor, or of an etcd without one, for durable namespaces (default: no namespace is durable)")
 	f.StringVar(&o.etcd.CA, "cacert", "", "CA certificates that must have signed the certificate of --endpoints (PEM)")

@@ -1,5 +1,5 @@
-// Package sidecar is the command netcraq-sidecar: the node API for the programs of one pod, or of
-// one machine. It is a package for those commands that are the same with more sources of streams.
+// Package sidecar is the command netcraq-sidecar: the node API for the programs of one pod or one
+// machine. It is a package because other commands add sources of streams to it.
 package sidecar
 
 import (
@@ -45,7 +45,7 @@ const (
 	exitBadInput = 2 // the command line, or the policy
 )
 
-// policyEvery is how often it is looked whether the policy has changed.
+// policyEvery is the interval between checks whether the policy has changed.
 const policyEvery = 2 * time.Second
 
 type options struct {
@@ -70,13 +70,13 @@ type options struct {
 	etcd      durable.Access
 }
 
-// badInput marks an error that is the caller's.
+// badInput marks an error of the command line or the policy.
 type badInput struct{ error }
 
 func (b badInput) Unwrap() error { return b.error }
 
-// Run runs the command until a signal ends it. It returns the process's exit code. Streams may have
-// further kinds of sources than those that each sidecar has.
+// Run runs the command until a signal ends it, and returns the process's exit code. more are kinds
+// of sources in addition to those of every sidecar.
 func Run(name string, args []string, stdout, stderr io.Writer, more ...Kind) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -91,8 +91,8 @@ func Run(name string, args []string, stdout, stderr io.Writer, more ...Kind) int
 	return exitFailed
 }
 
-// Execute is the command until ctx ends, for processes that do more than that. It prints no error
-// and handles no signal. It returns nil if it ended because of ctx or of a successor.
+// Execute runs the command until ctx ends, for processes that also do other things. It prints no
+// errors and handles no signals. It returns nil if it ended because of ctx or a successor.
 func Execute(ctx context.Context, name string, args []string, stdout, stderr io.Writer, more ...Kind) error {
 	o := options{name: name, kinds: append([]Kind{ofEtcd()}, more...)}
 	cmd := &cobra.Command{
@@ -268,7 +268,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// authority decides who may do what: the policy, or without one the permissions of the sockets'
+// authority sets who may do what: by the policy or, without one, by the permissions of the sockets'
 // files, which grant everything.
 func (o *options) authority(c *server.Config) (*authority.Quotas, *authority.PolicyFile, error) {
 	c.Authority = authority.Files{Own: o.namespace}
@@ -292,7 +292,7 @@ func (o *options) authority(c *server.Config) (*authority.Quotas, *authority.Pol
 	return c.Quotas, policy, nil
 }
 
-// access reads the flags of the sockets' files.
+// access parses the flags for the sockets' files.
 func (o *options) access() (server.Access, error) {
 	a := server.Access{GID: -1}
 	mode, err := strconv.ParseUint(o.mode, 8, 32)
@@ -313,14 +313,15 @@ func (o *options) access() (server.Access, error) {
 	return a, nil
 }
 
-// alive says whether a process listens at a Unix socket. That process does not notice: the kernel
-// refuses the wrong type of a connection only if there is a listener.
+// alive reports whether a process listens at a Unix socket. That process does not notice the check,
+// because the kernel refuses the wrong connection type by itself, but only if there is a listener.
 func alive(path string) bool {
 	_, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
 	return errors.Is(err, syscall.EPROTOTYPE)
 }
 
-// listeners opens the addresses, or takes them over. Call taken when they are served.
+// listeners opens the addresses, or takes them over from a predecessor. Call taken when they are
+// served.
 func (o *options) listeners(a server.Access, log *slog.Logger) (_ []net.Listener, taken func() error, err error) {
 	taken = func() error { return nil }
 	have := map[string]net.Listener{}
@@ -365,8 +366,8 @@ func (o *options) successorSocket() string {
 	return ""
 }
 
-// metrics serves the metrics; it returns nil if they are not wanted. A predecessor may still serve
-// its own.
+// metrics serves the metrics; it returns nil if they are disabled. A predecessor may still serve
+// its own metrics.
 func metrics(ctx context.Context, o options, log *slog.Logger) (prometheus.Registerer, error) {
 	if o.metrics == "" {
 		return nil, nil

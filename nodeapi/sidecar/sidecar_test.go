@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/syncbuffer"
 )
 
-// Mistakes on the command line and in the policy are told before anything is opened.
+// Errors on the command line and in the policy are reported before anything is opened.
 func TestCommandLine(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(broken, []byte("rules: []"), 0o600); err != nil {
@@ -62,8 +62,8 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// TestWithoutController: streams are served before a controller has answered, and calls for keys
-// are told that there is none.
+// TestWithoutController: streams work before a controller has answered, and calls for keys fail
+// with a clear error.
 func TestWithoutController(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "node.sock")
 	var said syncbuffer.Buffer
@@ -104,7 +104,7 @@ func TestWithoutController(t *testing.T) {
 	}
 }
 
-// TestAlive: only a socket that somebody listens at has a predecessor.
+// TestAlive: only a socket with a listener counts as alive.
 func TestAlive(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	if alive(path) {

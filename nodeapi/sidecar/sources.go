@@ -13,16 +13,16 @@ import (
 
 // Kind is a kind of sources of streams, with its operator's configuration.
 type Kind struct {
-	// Name is its name in a stream's configuration.
+	// Name is the kind's name in a stream's configuration.
 	Name string
 	// Flags adds the operator's flags.
 	Flags func(*pflag.FlagSet)
-	// Open makes it ready after the flags are parsed. A nil Maker: the operator wants none. end is
-	// called when the server has ended.
+	// Open makes the kind ready after the flags are parsed. A nil Maker: the operator has not
+	// enabled it. end is called when the server has ended.
 	Open func(ctx context.Context, log *slog.Logger) (makes source.Maker, end func(), err error)
 }
 
-// ofEtcd are the kind of sources that every sidecar has.
+// ofEtcd returns the kind of sources that every sidecar has.
 func ofEtcd() Kind {
 	path := ""
 	return Kind{Name: "etcd",
@@ -41,7 +41,7 @@ func ofEtcd() Kind {
 		}}
 }
 
-// openSources makes kinds ready. end is to be called when the server has ended.
+// openSources makes kinds ready. end must be called when the server has ended.
 func openSources(ctx context.Context, kinds []Kind, log *slog.Logger) (all map[string]source.Maker, end func(),
 	err error) {
 	all = map[string]source.Maker{}

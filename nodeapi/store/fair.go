@@ -10,21 +10,21 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Fair is a Store that does a bounded number of calls at a time, and takes waiting calls from the
-// namespaces in turn. A namespace that asks for very much delays only itself; others, and the rest
-// of this process (in an agent, the leases of the node's switch), do not wait for long. One
-// namespace never has more than three quarters of the calls, so that calls that hang leave room for
-// others'.
+// Fair is a Store that limits the number of concurrent calls, and serves the waiting calls of the
+// namespaces in turn. So a namespace with very many calls delays only itself. Other namespaces, and
+// the rest of this process (in an agent, the leases of the node's switch), do not wait long. One
+// namespace never has more than three quarters of the calls, so that hanging calls leave room for
+// those of others.
 //
-// Watches last, and compute when there is something to tell: they do not count.
+// Watches do not count, because they last long and need the processor only when they report.
 //
-// Calls of namespaces that use etcd may have turns of their own (Apart), so that calls that hang
-// there do not take turns from others. Transactions of all namespaces use those.
+// Calls of namespaces that use etcd may have their own turns (Apart), so that calls that hang there
+// do not take turns from others. Transactions of all namespaces use those turns.
 type Fair struct {
 	Store
 	most, each int
 	isApart    func(namespace string) bool
-	apart      *Fair // nil: none are
+	apart      *Fair // nil: no namespaces have their own turns
 
 	mu     sync.Mutex
 	under  int // calls that are under way
@@ -32,14 +32,14 @@ type Fair struct {
 	queued list.List // of *lane: those with waiting calls, the next one first
 }
 
-// lane has the calls of a namespace, under way and waiting.
+// lane is the calls of a namespace, under way and waiting.
 type lane struct {
 	under   int
-	waiting list.List     // of chan struct{}: closed when its turn has come
-	place   *list.Element // in Fair.queued; nil: nothing waits
+	waiting list.List     // of chan struct{}, each closed when its turn has come
+	place   *list.Element // in Fair.queued; nil: no call waits
 }
 
-// NewFair limits the calls of a store that are done at a time.
+// NewFair limits the concurrent calls of a store.
 func NewFair(s Store, most int) *Fair {
 	return &Fair{Store: s, most: most, each: max(most*3/4, 1), lanes: map[string]*lane{}}
 }
@@ -87,7 +87,7 @@ func (f *Fair) enter(ctx context.Context, namespace string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	select {
-	case <-turn: // in this moment another call got the turn
+	case <-turn: // the turn has come at the same moment
 		f.left(namespace, l)
 	default:
 		l.waiting.Remove(mine)
@@ -115,7 +115,7 @@ func (f *Fair) left(namespace string, l *lane) {
 	for e := f.queued.Front(); e != nil && f.under < f.most; {
 		next := e.Value.(*lane)
 		after := e.Next()
-		if next.under < f.each { // otherwise it waits for its own; there is at most one such
+		if next.under < f.each { // otherwise its own limit is reached, and the next lane gets the place
 			first := next.waiting.Front()
 			close(next.waiting.Remove(first).(chan struct{}))
 			f.under++

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// gate is a Store whose reads last until they are let go.
+// gate is a Store whose reads block until the test lets them continue.
 type gate struct {
 	*Memory
 	mu     sync.Mutex
@@ -52,13 +52,13 @@ func (g *gate) Get(ctx context.Context, key Key, eventual bool) (Item, error) {
 	return g.Memory.Get(ctx, key, eventual)
 }
 
-// Transact lasts as reads do.
+// Transact blocks as reads do.
 func (g *gate) Transact(ctx context.Context, t Transaction) (Transacted, error) {
 	_, err := g.Get(ctx, Key{Namespace: t.Namespace}, false)
 	return Transacted{}, err
 }
 
-// Calls of namespaces take turns; one namespace never has all; the bound is kept.
+// Calls of namespaces take turns, no namespace ever has all turns, and the limit is kept.
 func TestFairTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate("flood", "other", "third")
@@ -91,7 +91,7 @@ func TestFairTakesTurns(t *testing.T) {
 		g.mu.Lock()
 		g.began = nil
 		g.mu.Unlock()
-		for range 12 { // what one of the flood leaves goes round
+		for range 12 { // the turns that the flood releases go to the namespaces in turn
 			g.let["flood"] <- struct{}{}
 			synctest.Wait()
 			if g.inside["flood"] == 0 {
@@ -115,11 +115,11 @@ func TestFairTakesTurns(t *testing.T) {
 	})
 }
 
-// Who waits no more has done nothing, and keeps nobody's turn.
+// A call that stops waiting has done nothing, and keeps no turn.
 func TestFairWaitsNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate("a", "b")
-		f := NewFair(g, 2) // one of each namespace
+		f := NewFair(g, 2) // one call of each namespace
 		var all sync.WaitGroup
 		get := func(ctx context.Context, namespace string, want nodeapi.Code) {
 			all.Go(func() {
@@ -160,7 +160,7 @@ func BenchmarkFair(b *testing.B) {
 	}
 }
 
-// What hangs in namespaces that have turns of their own takes none of the others'.
+// Hanging calls of namespaces with their own turns take no turns from other namespaces.
 func TestFairApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate("vault", "safe", "shop")
@@ -192,8 +192,8 @@ func TestFairApart(t *testing.T) {
 	})
 }
 
-// Transactions are of durable keys, whatever the namespace's new keys are. Those that hang take no
-// turn of the calls for volatile keys.
+// All transactions use durable keys, whatever the namespace's default is. Hanging transactions take
+// no turns from calls for volatile keys.
 func TestFairTransactApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate("both", "too", "shop")

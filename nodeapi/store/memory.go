@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Memory is a Store in this process, for tests: it keeps every promise of one, and nothing when the
-// process ends.
+// Memory is a Store in this process, for tests. It keeps all promises of a Store, but its content
+// ends with the process.
 type Memory struct {
 	max int
 
@@ -23,7 +23,7 @@ type Memory struct {
 	byPrefix map[*watcher]struct{}
 }
 
-// watcher is a Watch. Something was put in where something has changed since it looked.
+// watcher is a Watch. changed contains an element if something has changed since it last checked.
 type watcher struct {
 	changed chan struct{}
 	w       Watch
@@ -61,7 +61,7 @@ func (m *Memory) get(key Key) Item {
 	return item
 }
 
-// write gives a key its next version. m.mu is held.
+// write writes the next version of a key. m.mu is held.
 func (m *Memory) write(key Key, found bool, value []byte) Item {
 	item := Item{Key: key, Found: found, Version: wire.MakeVersion(1, m.items[key].Version.Sequence()+1),
 		Value: slices.Clone(value)}
@@ -242,7 +242,7 @@ type told struct {
 	writes  uint64
 }
 
-// news is what f has not reported yet.
+// news returns the changes that f has not reported yet.
 func (m *Memory) news(f *watcher) (out []Change) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -264,7 +264,7 @@ func (m *Memory) news(f *watcher) (out []Change) {
 			out = append(out, Change{item, m.writes[k] - last.writes - 1})
 		case !has:
 			out = append(out, Change{Item: item})
-		case item.Version > after: // each write is the next version
+		case item.Version > after: // versions count the writes
 			out = append(out, Change{item, item.Version.Sequence() - after.Sequence() - 1})
 		}
 		known[k] = told{item.Version, m.writes[k]}

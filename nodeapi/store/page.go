@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Merge returns the page of a namespace whose names are in two stores, from a page of each for the
-// same range. A name that is in both is not Read.
+// Merge returns the page of a namespace whose keys are in two stores, from a page of each store for
+// the same range. A name that is in both stores is not Read.
 func Merge(one, two Page, most int) Page {
 	out := Page{More: one.More || two.More}
 	for _, p := range []Page{one, two} {
@@ -21,7 +21,7 @@ func Merge(one, two Page, most int) Page {
 		}
 		names = append(names, n)
 	}
-	// Behind the end of a page with More, names of its store may be missing.
+	// After the last name of a page with More, names of its store may be missing.
 	for _, p := range []Page{one, two} {
 		if end := len(p.Names) - 1; p.More {
 			names = slices.DeleteFunc(names, func(n Listed) bool { return n.Key.Name > p.Names[end].Key.Name })

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestMerge: going on page by page through two stores finds each name of both once, in order, and
-// what only one store has read is still read.
+// TestMerge: reading page by page through two stores finds each name of both exactly once, in
+// order. Keys in only one store that were Read stay Read.
 func TestMerge(t *testing.T) {
 	ctx := t.Context()
 	for seed := range uint64(200) {

@@ -14,10 +14,10 @@ type Key struct {
 	Namespace, Name string
 }
 
-// Item is a key's state: the last committed version, in the detail that was asked for.
+// Item is a key's state at the last committed version.
 type Item struct {
 	Key     Key
-	Found   bool // false: never written, or deleted; Version is 0, or that of the deletion
+	Found   bool // false: never written, or deleted; Version is 0, or the version of the deletion
 	Value   []byte
 	Version wire.Version
 }
@@ -27,52 +27,52 @@ type Item struct {
 // CodeUnavailable, CodeTimeout (nothing was done) and CodeOutcomeUnknown (it may have been). A call
 // ends with its context.
 type Store interface {
-	// Get reads a key. A key that was never made is one that is not found, at version 0; reading
-	// makes none. eventual: the version that the nearest member has committed.
+	// Get reads a key. A key that was never created is not found, at version 0, and Get does not
+	// create it. eventual: the last committed version of the nearest chain member.
 	Get(ctx context.Context, key Key, eventual bool) (Item, error)
 	// Put writes a value, and creates the key if it does not exist, unless ctx forbids that
 	// (MayCreate).
 	Put(ctx context.Context, key Key, value []byte) (wire.Version, error)
-	// CompareAndSwap writes a value if the version is the expected one (0: it was never written),
-	// and makes the key for that, as Put does. It returns the key as it is then, and whether it was
-	// written.
+	// CompareAndSwap writes a value if the version is the expected one (0: it was never written).
+	// Like Put, it may create the key. It returns the key's state after the call, and whether it
+	// was written.
 	CompareAndSwap(ctx context.Context, key Key, expected wire.Version, value []byte) (Item, bool, error)
-	// CompareAndDelete leaves the key without a value if its version is the expected one.
+	// CompareAndDelete removes the key's value if its version is the expected one.
 	CompareAndDelete(ctx context.Context, key Key, expected wire.Version) (Item, bool, error)
 	// Delete removes the key's value, whatever its version. Deleting a key that does not exist
 	// succeeds.
 	Delete(ctx context.Context, key Key) (wire.Version, error)
-	// Transact writes several keys at one moment, if all of them that it compares have the expected
-	// versions then. Otherwise it writes nothing. It makes keys as Put does. A store whose keys are
-	// volatile refuses it (Volatile).
+	// Transact writes several keys atomically if all compared keys have the expected versions.
+	// Otherwise it writes nothing. Like Put, it may create keys. A store of volatile keys refuses
+	// it (Volatile).
 	Transact(ctx context.Context, t Transaction) (Transacted, error)
-	// List returns the names that exist in a namespace and begin with prefix, sorted, with a value
-	// or without.
+	// List returns the names of the namespace's keys that begin with prefix, sorted, including keys
+	// without a value.
 	List(ctx context.Context, namespace, prefix string) ([]Key, error)
 	// Page returns a part of what List returns. A name that exists throughout the call, and is in
 	// the page's range, is in the page.
 	Page(ctx context.Context, r Range) (Page, error)
-	// Watch tells each key's newest version from now on until ctx ends: keys by name (those that
-	// are not there yet, too), or all of a namespace that begin with a prefix. The first change of
-	// each is its state as it is found. tell is called by one goroutine at a time; while it does
-	// not return, later versions take the place of those not told yet, which Overtaken counts.
-	// Watch returns ctx's error, or why it ended.
+	// Watch reports each key's newest version from now on until ctx ends: keys by name, which need
+	// not exist yet, or all keys of a namespace with a prefix. The first report of each is its
+	// present state. tell is called by one goroutine at a time. While it has not returned, newer
+	// versions replace those that were not reported, and Overtaken counts the replaced ones. Watch
+	// returns ctx's error, or why it ended.
 	Watch(ctx context.Context, w Watch, tell func([]Change)) error
-	// MaxValue is the most bytes of a value of a new key in a namespace.
+	// MaxValue returns the maximum size in bytes of a value of a new key in a namespace.
 	MaxValue(namespace string) int
 }
 
-// Range says which names a page has: those of a namespace that begin with Prefix and are greater
-// than After, in the order of their bytes.
+// Range selects the names of a page: the names of a namespace that begin with Prefix and are
+// greater than After, in the order of their bytes.
 type Range struct {
 	Namespace, Prefix, After string
-	Most                     int // names, 1 or more
-	// Bytes bounds the values of a page whose store reads them along with the names: a page ends
-	// with the name whose value reaches it. 1 or more.
+	Most                     int // maximum number of names, 1 or more
+	// Bytes bounds the values of a page, if the store reads them together with the names: a page
+	// ends with the name whose value reaches this size. 1 or more.
 	Bytes int
 }
 
-// Page is names in their order, the first ones of a Range.
+// Page is the first names of a Range, in order.
 type Page struct {
 	Names []Listed
 	More  bool // names may follow the last one. A page with More has at least one name.
@@ -81,16 +81,16 @@ type Page struct {
 // Listed is a name of a page.
 type Listed struct {
 	Item
-	// Read says that Item is the key's state, read at one moment with all others of the page that
-	// are Read. Otherwise only Item.Key is set.
+	// Read reports whether Item is the key's state. All items of a page that are Read were read
+	// atomically. Otherwise only Item.Key is set.
 	Read bool
 }
 
-// Watch says what to follow.
+// Watch selects the keys to follow.
 type Watch struct {
 	Namespace string
 	Keys      []string
-	Prefix    *string // nil: Keys alone
+	Prefix    *string // nil: only Keys
 	// After has the versions that the caller knows. Only newer ones are reported.
 	After map[string]wire.Version
 }

@@ -5,12 +5,13 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Transaction is the input of Transact. No name is twice in Compare, nor in Write.
+// Transaction is the input of Transact. A name occurs at most once in Compare, and at most once in
+// Write.
 type Transaction struct {
 	Namespace string
 	Compare   []Comparison
 	Write     []Write
-	// CheckOnly makes the store refuse keys as it would without, and otherwise do nothing.
+	// CheckOnly makes the store refuse keys as usual, and otherwise do nothing.
 	CheckOnly bool
 }
 
@@ -20,7 +21,7 @@ type Comparison struct {
 	Version wire.Version
 }
 
-// Write gives a key a value or, with Delete, leaves it without one.
+// Write sets a key's value or, with Delete, removes it.
 type Write struct {
 	Name   string
 	Value  []byte
@@ -29,13 +30,13 @@ type Write struct {
 
 // Transacted is the result of a Transaction.
 type Transacted struct {
-	// Done says that all comparisons held, and that everything was written.
+	// Done reports whether all comparisons held. Then everything was written.
 	Done bool
-	// Versions are those of the keys of Transaction.Write, in its order, if it is Done.
+	// Versions are the versions of the keys in Transaction.Write, in its order, if Done.
 	Versions []wire.Version
 }
 
-// Names are the keys of a transaction, each once.
+// Names returns the keys of a transaction, each once.
 func (t *Transaction) Names() []string {
 	names := make([]string, 0, len(t.Compare)+len(t.Write))
 	seen := make(map[string]bool, cap(names))
@@ -53,7 +54,7 @@ func (t *Transaction) Names() []string {
 	return names
 }
 
-// Volatile refuses a transaction because of one of its keys.
+// Volatile returns the error that refuses a transaction because of a volatile key.
 func Volatile(key Key) error {
 	return nodeapi.Errorf(nodeapi.CodeInvalidArgument,
 		"use durable keys, of a namespace that is durable by its policy; or cas, for one key",

@@ -5,8 +5,7 @@ import (
 	"sync"
 )
 
-// Turns makes those who want the same key, or the same namespace (a Key without a name), go one
-// after another.
+// Turns makes callers with the same key, or the same namespace (a Key without a name), take turns.
 type Turns struct {
 	mu   sync.Mutex
 	keys map[Key]*turn
@@ -14,7 +13,7 @@ type Turns struct {
 
 type turn struct {
 	wanted int
-	held   chan struct{} // whoever has put something in has the turn
+	held   chan struct{} // contains an element while a caller has the turn
 }
 
 // Wait waits for a turn. done ends the turn.

@@ -1,6 +1,6 @@
 // Package watch notifies watchers of the newest committed versions of keys.
-// nodeapi/watch/watchrules decides about each notification, and has the guarantees and their
-// proofs. This package has the clock, the reads, and the goroutines that notify.
+// nodeapi/watch/watchrules decides about each notification, and describes and tests the guarantees.
+// This package has the clock, the reads, and the goroutines that notify.
 package watch
 
 import (
@@ -22,23 +22,24 @@ type Reader interface {
 	// Read is a linearizable read of a key. A key that does not exist is not found, which is not an
 	// error. See [watchrules.Reading] for the rest of its result.
 	Read(ctx context.Context, key store.Key) (watchrules.Reading, error)
-	// List is [store.Store]'s.
+	// List is like [store.Store]'s List.
 	List(ctx context.Context, namespace, prefix string) ([]store.Key, error)
 }
 
-// Config has the hub's limits; 0 means the default in the comment.
+// Config has the hub's limits; 0 means the default at the beginning of the comment.
 type Config struct {
-	Round       time.Duration // 5 s: interval at which keys are read that the network notifies of
-	Unhelped    time.Duration // 500 ms: and others
-	Retry       time.Duration // 50 ms: after a read that failed; then longer
-	Suspect     time.Duration // 200 ms: between two reads of all keys of a chain, which gaps ask for
-	Reads       int           // 64 under way at once
+	Round       time.Duration // 5 s: interval between reads of a key of which the network sends notifications
+	Unhelped    time.Duration // 500 ms: interval between reads of any other key
+	Retry       time.Duration // 50 ms: pause after a failed read; it grows
+	Suspect     time.Duration // 200 ms: between two reads of all keys of a chain that gaps cause
+	Reads       int           // 64: maximum number of reads under way
 	ReadTimeout time.Duration // 2 s
-	Listing     time.Duration // 500 ms: names under a prefix that is watched are listed so often
-	Keys        int           // 131072: the most that are watched; beyond it CodeQuotaExceeded
-	AtOnce      int           // 256 changes in one tell
-	// Follow has Notified, or SuspectID, called for commits of a KEY_ID, from some moment soon
-	// until stop is called, and not before it returns. nil: the network sends no notifications.
+	Listing     time.Duration // 500 ms: interval between lists of the names under a watched prefix
+	Keys        int           // 131072: maximum number of watched keys; beyond it CodeQuotaExceeded
+	AtOnce      int           // 256: maximum number of changes in one call of tell
+	// Follow makes the network call Notified or SuspectID for commits of a KEY_ID, beginning soon,
+	// until stop is called. It does not call them before it returns. nil: the network sends no
+	// notifications.
 	Follow func(id wire.Key) (stop func())
 }
 
@@ -76,9 +77,9 @@ type Hub struct {
 	last     watchrules.Watcher
 	watchers map[watchrules.Watcher]*watcher
 	names    map[store.Key]*names // by namespace and prefix
-	follows  map[wire.Key]func()  // end what Config.Follow has begun
-	until    time.Duration        // until when run sleeps, if it is not woken
-	wake     chan struct{}        // the machine may have reads to begin before that
+	follows  map[wire.Key]func()  // functions that end what Config.Follow has begun
+	until    time.Duration        // until when run sleeps, unless it is woken
+	wake     chan struct{}        // wakes run, because reads may be due earlier
 }
 
 // watcher is one Watch.
@@ -86,10 +87,10 @@ type watcher struct {
 	id    watchrules.Watcher
 	watch store.Watch
 	ready chan struct{} // capacity one: there are changes to take
-	ended chan error    // capacity one: a key of it cannot be read, and trying again will not help
+	ended chan error    // capacity one: a key cannot be read, and trying again will not help
 
-	// Of one with a prefix; the others' are empty.
-	names     *names           // those under it
+	// For a watch with a prefix; otherwise these are empty.
+	names     *names           // names under the prefix
 	listing   <-chan time.Time // time of the next listing
 	notBefore time.Duration    // a list that began earlier is too old
 	failures  int              // failed listings in a row
@@ -122,8 +123,8 @@ func (h *Hub) Close() {
 
 func (h *Hub) now() time.Duration { return time.Since(h.start) }
 
-// Watch is [store.Store]'s. Its frame is small: while it waits, little of its stack is in use, and
-// there are many.
+// Watch implements [store.Store]'s Watch. Its stack frame is small, because there are many watches,
+// and each uses its stack while it waits.
 func (h *Hub) Watch(ctx context.Context, w store.Watch, tell func([]store.Change)) error {
 	me, err := h.enter(&w)
 	defer h.leave(me)
@@ -146,7 +147,7 @@ func (h *Hub) Watch(ctx context.Context, w store.Watch, tell func([]store.Change
 var errDraining = &nodeapi.Error{Code: nodeapi.CodeDraining, Message: "the server of this node is shutting down",
 	Do: "connect again, and watch from the versions that you have"}
 
-// enter makes a watcher. leave ends it, also where there was an error.
+// enter makes a watcher. leave must be called afterwards, even if there was an error.
 func (h *Hub) enter(w *store.Watch) (*watcher, error) {
 	me := &watcher{watch: *w, ready: make(chan struct{}, 1), ended: make(chan error, 1)}
 	h.mu.Lock()
@@ -192,7 +193,7 @@ func (h *Hub) listAgain(ctx context.Context, me *watcher) error {
 	return nil
 }
 
-// take tells all that there is to take.
+// take reports all pending changes to a watcher.
 func (h *Hub) take(ctx context.Context, me *watcher, tell func([]store.Change)) {
 	for more := true; more && ctx.Err() == nil; {
 		var changes []store.Change
@@ -218,17 +219,17 @@ func (h *Hub) follow(id watchrules.Watcher, me *watcher, key store.Key) error {
 	return nil
 }
 
-// names are those under a prefix, for all who watch it.
+// names is the names under a prefix, shared by all its watchers.
 type names struct {
 	namespace, prefix string
-	users             int // Hub.mu guards it
+	users             int // guarded by Hub.mu
 
 	mu    sync.Mutex
 	began time.Duration // start of the newest list; 0: there is none
 	keys  []store.Key
 }
 
-// open gives the names under a prefix one user more.
+// open returns the names under a prefix, and adds a user.
 func (h *Hub) open(namespace, prefix string) *names {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -250,7 +251,7 @@ func (h *Hub) release(n *names) {
 	}
 }
 
-// listed is the result of the first list that began after some moment.
+// listed returns the first list that began after the given moment.
 func (h *Hub) listed(ctx context.Context, n *names, notBefore time.Duration) ([]store.Key, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -267,8 +268,8 @@ func (h *Hub) listed(ctx context.Context, n *names, notBefore time.Duration) ([]
 	return keys, err
 }
 
-// list updates the names under the watcher's prefix, and releases those that have gone when their
-// watcher has been told so.
+// list updates the names under the watcher's prefix. It releases deleted names when their watcher
+// was told of the deletion.
 func (h *Hub) list(ctx context.Context, id watchrules.Watcher, me *watcher, notBefore time.Duration) error {
 	keys, err := h.listed(ctx, me.names, notBefore)
 	if err != nil {
@@ -292,7 +293,7 @@ func (h *Hub) list(ctx context.Context, id watchrules.Watcher, me *watcher, notB
 	return nil
 }
 
-// fatal says whether trying again will not help.
+// fatal reports whether trying again will not help.
 func fatal(err error) bool {
 	for _, code := range []nodeapi.Code{nodeapi.CodePermissionDenied, nodeapi.CodeInvalidArgument,
 		nodeapi.CodeQuotaExceeded} {
@@ -303,7 +304,7 @@ func fatal(err error) bool {
 	return false
 }
 
-// drive has those told who are ready, and the reads begun that are due. h.mu is held.
+// drive wakes watchers that have pending changes, and begins reads that are due. h.mu is held.
 func (h *Hub) drive() {
 	for _, id := range h.machine.Ready() {
 		if w := h.watchers[id]; w != nil {
@@ -320,7 +321,7 @@ func (h *Hub) drive() {
 		}
 		if follow && h.config.Follow != nil {
 			h.follows[id] = h.config.Follow(id)
-			h.machine.SuspectID(h.now(), id) // what was committed before
+			h.machine.SuspectID(h.now(), id) // finds earlier commits
 		}
 	}
 	if next, any := h.machine.Next(); any && next < h.until {
@@ -331,7 +332,7 @@ func (h *Hub) drive() {
 	}
 }
 
-// never is when run looks if there is nothing to wait for.
+// never is the time of run's next check if there is nothing to wait for.
 const never = math.MaxInt64
 
 // run begins reads when they are due.
@@ -392,7 +393,7 @@ func (h *Hub) Notified(id wire.Key, version wire.Version, found bool, value []by
 	h.drive()
 }
 
-// Suspect has a key read soon if it is watched: it has changed, but its new value is not known.
+// Suspect makes a watched key be read soon, because it has changed and its new value is not known.
 func (h *Hub) Suspect(key store.Key) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -400,7 +401,7 @@ func (h *Hub) Suspect(key store.Key) {
 	h.drive()
 }
 
-// SuspectID is Suspect by the KEY_ID.
+// SuspectID is like Suspect, for a KEY_ID.
 func (h *Hub) SuspectID(id wire.Key) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -408,7 +409,7 @@ func (h *Hub) SuspectID(id wire.Key) {
 	h.drive()
 }
 
-// SuspectAll has all keys read soon: notifications may have been lost.
+// SuspectAll makes all keys be read soon, because notifications may have been lost.
 func (h *Hub) SuspectAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -416,14 +417,14 @@ func (h *Hub) SuspectAll() {
 	h.drive()
 }
 
-// Counts are the versions that were found, by how they were.
+// Counts returns the numbers of found versions, by how they were found.
 func (h *Hub) Counts() watchrules.Counts {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.machine.Counts()
 }
 
-// Watched are the KEY_IDs that the network should notify of.
+// Watched returns the KEY_IDs for which the network should send notifications.
 func (h *Hub) Watched() []wire.Key {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -17,13 +17,13 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/watch/watchrules"
 )
 
-// memory is a store in memory, read by way of a network that fails now and then.
+// memory is a store in memory that is read over a network that sometimes fails.
 type memory struct {
 	*store.Memory
 	mu    sync.Mutex
 	ids   map[store.Key]wire.Key
-	fail  error // of each read
-	fails int   // in a hundred, of reads, besides
+	fail  error // error of every read
+	fails int   // percentage of further reads that fail
 	lists int
 }
 
@@ -59,11 +59,11 @@ func (m *memory) List(ctx context.Context, namespace, prefix string) ([]store.Ke
 
 func newMemory() *memory { return &memory{Memory: store.NewMemory(100), ids: map[store.Key]wire.Key{}} }
 
-// quick has short rounds, so that tests are.
+// quick has short intervals, so that tests take little time.
 var quick = Config{Round: 100 * time.Millisecond, Unhelped: 50 * time.Millisecond, Retry: time.Millisecond,
 	Suspect: 5 * time.Millisecond, Listing: 10 * time.Millisecond}
 
-// told is what a watcher was told.
+// told is the changes that a watcher got.
 type told struct {
 	mu     sync.Mutex
 	newest map[string]store.Change
@@ -96,8 +96,9 @@ func until(t *testing.T, what string, holds func() bool) {
 	poll.Until(t, 20*time.Second, what, holds)
 }
 
-// Writers, watchers of which some are slow, and a network that loses a third of what it should
-// notify, and a fifth of the reads: in the end everybody has the newest of each key.
+// There are writers, watchers of which some are slow, and a network that loses a third of its
+// notifications and a fifth of the reads. In the end every watcher has the newest version of each
+// key.
 func TestWatchers(t *testing.T) { synctest.Test(t, watchersSeeTheNewest) }
 
 func watchersSeeTheNewest(t *testing.T) {
@@ -172,7 +173,7 @@ func watchersSeeTheNewest(t *testing.T) {
 	}
 }
 
-// Names under a prefix come and go; many who watch it make one list of it.
+// Names under a prefix are created and deleted. Many watchers of the prefix share one list.
 func TestPrefix(t *testing.T) { synctest.Test(t, prefixIsListedOnce) }
 
 func prefixIsListedOnce(t *testing.T) {
@@ -200,7 +201,8 @@ func prefixIsListedOnce(t *testing.T) {
 	time.Sleep(rounds * quick.Listing)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if n := m.lists - before; n < rounds || n > 2*rounds { // a list that began half a round ago is new enough
+	// a list that began up to half a round ago is used again
+	if n := m.lists - before; n < rounds || n > 2*rounds {
 		t.Errorf("%d lists in %d rounds", n, rounds)
 	}
 }
@@ -238,7 +240,7 @@ func watchesEnd(t *testing.T) {
 	}
 }
 
-// BenchmarkFanOut: one commit of a key that 100,000 watchers follow, until all are told.
+// BenchmarkFanOut measures one commit of a key with 100,000 watchers, until all of them have it.
 func BenchmarkFanOut(b *testing.B) {
 	const watchers = 100_000
 	m := newMemory()

@@ -1,10 +1,11 @@
-// Package broker keeps a node's streams: their memory, their producers and consumers.
-// docs/streams.md is its specification. streams/ledger decides, and this package carries it out.
+// Package broker manages a node's streams: their memory, their producers and consumers.
+// docs/streams.md is its specification. streams/ledger makes the decisions, and this package
+// executes them.
 //
-// Streams that survive the process. Consumers map memfds, which only the process that made them can
-// write to. So the broker also keeps the ring of each non-volatile partition in a file of its own,
-// in a folder that should be in tmpfs: records are written there first. A broker that takes the
-// place of one that was killed makes new memfds with the files' content.
+// Non-volatile streams survive the process. Consumers map memfds, to which only the process that
+// made them can write. So the broker also keeps the ring of each non-volatile partition in a
+// separate file, in a folder that should be in tmpfs, and writes records there first. A broker that
+// replaces a killed one makes new memfds with the content of these files.
 package broker
 
 import (
@@ -39,7 +40,7 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// Options are a broker's.
+// Options are the options of a Broker.
 type Options struct {
 	// Dir is the folder for streams that are not volatile; only this user may have access. "": all
 	// streams are volatile. If another broker uses it, this one waits.
@@ -48,7 +49,7 @@ type Options struct {
 	Log    *slog.Logger // nil: no log
 	// Metrics is the registry for counters. nil: none.
 	Metrics prometheus.Registerer
-	// Sources make what fills streams. nil: no stream has a source.
+	// Sources makes the sources of streams. nil: no stream has a source.
 	Sources source.Maker
 }
 
@@ -57,11 +58,11 @@ type Broker struct {
 	o      Options
 	limits Limits
 	log    *slog.Logger
-	ready  chan struct{} // closed when Dir is this broker's, and taken up; or it is drained before
+	ready  chan struct{} // closed when this broker has restored the streams in Dir, or was drained before
 	lock   *os.File
 	stop   context.CancelFunc
 	done   sync.WaitGroup
-	saving sync.Mutex // in streams' folders
+	saving sync.Mutex // guards writing in streams' folders
 	drain  sync.Once
 
 	counters counters
@@ -69,16 +70,16 @@ type Broker struct {
 	mu        sync.Mutex
 	failed    error // why there are no streams
 	streams   map[name]*Stream
-	damaged   map[name]bool    // streams that were not taken up, until they are made again
+	damaged   map[name]bool    // streams that could not be restored, until they are created again
 	bytes     map[string]int64 // by namespace
 	all       int64
 	consumers map[string]int
-	positions *shares.Budget // by namespace, of Limits.Positions
-	sleepers  *shares.Budget // by namespace: threads that sleep at futexes
+	positions *shares.Budget // shares Limits.Positions among namespaces
+	sleepers  *shares.Budget // shares the threads that sleep at futexes among namespaces
 	next      ledger.ID
 	files     *files.Manager
 	kept      map[string][]*kept // by namespace
-	drained   bool               // kept is not updated any more
+	drained   bool               // kept is no longer updated
 	reaping   sync.Mutex         // guards kept; locked before mu
 }
 
@@ -86,7 +87,7 @@ type name struct{ namespace, stream string }
 
 const saveEvery = 500 * time.Millisecond
 
-// New makes a broker. It takes up the streams in Dir when no other broker uses it.
+// New makes a broker. It restores the streams in Dir when no other broker uses that folder.
 func New(o Options) *Broker {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -129,7 +130,7 @@ func New(o Options) *Broker {
 
 func now() int64 { return time.Now().UnixNano() }
 
-// begin waits until Dir is this broker's, and takes up the streams there.
+// begin waits until no other broker uses Dir, and restores the streams there.
 func (b *Broker) begin(ctx context.Context) error {
 	if b.o.Dir == "" {
 		return nil
@@ -173,12 +174,12 @@ type streamFile struct {
 const (
 	configName    = "stream.json"
 	positionsName = "positions.json"
-	discarded     = ".deleted-" // begins the names of folders of streams that are being deleted
+	discarded     = ".deleted-" // prefix of the folder names of streams that are being deleted
 )
 
 func ringName(n int) string { return strconv.Itoa(n) + ".ring" }
 
-// takeUp restores the streams in Dir. One that cannot be read is left alone, and logged.
+// takeUp restores the streams in Dir. A stream that cannot be read is not touched, and is logged.
 func (b *Broker) takeUp() error {
 	namespaces, err := os.ReadDir(b.o.Dir)
 	if err != nil {
@@ -199,7 +200,8 @@ func (b *Broker) takeUp() error {
 				err = b.takeUpOne(ns.Name(), n.Name(), dir)
 			}
 			if errors.Is(err, fs.ErrNotExist) {
-				// Whoever made it died before it was one, or when it was being deleted.
+				// The creator died before the stream was complete, or while the stream was being
+				// deleted.
 				err = os.RemoveAll(dir)
 				b.log.Info("what was left of a stream is removed", "dir", dir, "error", err)
 			} else if err != nil {
@@ -230,7 +232,8 @@ func (b *Broker) takeUpOne(namespace, stream, dir string) error {
 		return err
 	}
 	if err := b.build(s, true); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("a file of the stream is missing: %v", err) // %v: the folder is not just a rest of a stream
+		// %v, because fs.ErrNotExist would mean an incomplete stream
+		return fmt.Errorf("a file of the stream is missing: %v", err)
 	} else if err != nil {
 		return err
 	}
@@ -253,8 +256,8 @@ func (b *Broker) takeUpOne(namespace, stream, dir string) error {
 	return nil
 }
 
-// removeHalves removes files that a broker was writing in a stream's folder when it was killed:
-// durable.Replace's temporary files.
+// removeHalves removes temporary files of durable.Replace that a killed broker has left in a
+// stream's folder.
 func removeHalves(dir string) error {
 	all, err := os.ReadDir(dir)
 	for _, e := range all {
@@ -265,7 +268,7 @@ func removeHalves(dir string) error {
 	return err
 }
 
-// build makes a stream's partitions, or takes up the files that are there.
+// build makes a stream's partitions or, if there is set, restores them from their files.
 func (b *Broker) build(s *Stream, there bool) error {
 	for n := range s.Config.Partitions {
 		path := ""
@@ -284,7 +287,7 @@ func (b *Broker) build(s *Stream, there bool) error {
 	return nil
 }
 
-// enter puts a stream among those that are there, and has its source fill it. b.mu is held.
+// enter adds a stream to the existing ones, and starts its source. b.mu is held.
 func (b *Broker) enter(s *Stream) {
 	b.streams[name{s.Namespace, s.Name}] = s
 	b.count(s.Namespace, bytesOf(s.Config))
@@ -298,7 +301,7 @@ func (b *Broker) enter(s *Stream) {
 	}
 }
 
-// wait waits until there are streams.
+// wait waits until the streams are restored.
 func (b *Broker) wait(ctx context.Context) error {
 	select {
 	case <-b.ready:
@@ -310,7 +313,7 @@ func (b *Broker) wait(ctx context.Context) error {
 	return b.failed
 }
 
-// Open finds a stream, or makes it: with a configuration, where mayMake is nil.
+// Open finds a stream, or creates it if there is a configuration and mayMake is nil.
 func (b *Broker) Open(ctx context.Context, namespace, stream string, c *nodeapi.StreamConfig, mayMake error) (_ *Stream,
 	made bool, err error) {
 	if err := b.wait(ctx); err != nil {
@@ -386,14 +389,14 @@ func (b *Broker) Open(ctx context.Context, namespace, stream string, c *nodeapi.
 	return s, true, nil
 }
 
-// same says whether two configurations are the same.
+// same reports whether two configurations are equal.
 func same(a, b nodeapi.StreamConfig) bool {
 	x, _ := json.Marshal(a)
 	y, _ := json.Marshal(b)
 	return string(x) == string(y)
 }
 
-// roomFor says whether a namespace may have another stream. b.mu is held.
+// roomFor returns an error if a namespace may not have another stream. b.mu is held.
 func (b *Broker) roomFor(namespace string, c nodeapi.StreamConfig) error {
 	streams := 0
 	for n := range b.streams {
@@ -409,7 +412,7 @@ func (b *Broker) roomFor(namespace string, c nodeapi.StreamConfig) error {
 	return b.roomForBytes(namespace, size)
 }
 
-// roomForBytes says whether a namespace may have more memory. b.mu is held.
+// roomForBytes returns an error if a namespace may not have more memory. b.mu is held.
 func (b *Broker) roomForBytes(namespace string, size int64) error {
 	switch {
 	case len(b.kept[namespace]) >= b.limits.Kept:
@@ -424,7 +427,7 @@ func (b *Broker) roomForBytes(namespace string, size int64) error {
 	return nil
 }
 
-// take takes memory for a namespace's files.
+// take allocates memory for a namespace's files.
 func (b *Broker) take(namespace string, size int64) error {
 	size = pages(size)
 	for {
@@ -440,13 +443,13 @@ func (b *Broker) take(namespace string, size int64) error {
 	}
 }
 
-// pages is how much memory so many bytes of a file take.
+// pages returns the memory that a file of so many bytes takes.
 func pages(bytes int64) int64 {
 	page := int64(os.Getpagesize())
 	return (bytes + page - 1) / page * page
 }
 
-// count counts memory of a namespace. b.mu is held.
+// count adds memory to a namespace's account. b.mu is held.
 func (b *Broker) count(namespace string, size int64) {
 	if b.bytes[namespace] += size; b.bytes[namespace] == 0 {
 		delete(b.bytes, namespace)
@@ -454,18 +457,18 @@ func (b *Broker) count(namespace string, size int64) {
 	b.all += size
 }
 
-// countMore is count, for those who do not hold b.mu.
+// countMore is like count, for callers that do not hold b.mu.
 func (b *Broker) countMore(namespace string, size int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.count(namespace, size)
 }
 
-// Files are the files that records may refer to.
+// Files returns the manager of the files to which records may refer.
 func (b *Broker) Files() *files.Manager { return b.files }
 
-// make makes a stream's folder and partitions. Its configuration is written last: a folder without
-// one is not a stream.
+// make makes a stream's folder and partitions. It writes the configuration last, because a folder
+// without one is not a stream.
 func (b *Broker) make(s *Stream) error {
 	if s.dir != "" {
 		if err := errors.Join(os.RemoveAll(s.dir), os.MkdirAll(s.dir, 0o700)); err != nil {
@@ -482,13 +485,13 @@ func writeJSON(path string, v any) error {
 	return atomicfile.Replace(path, 0o600, func(w io.Writer) error { return json.NewEncoder(w).Encode(v) })
 }
 
-// Find finds a stream that is there.
+// Find finds an existing stream.
 func (b *Broker) Find(ctx context.Context, namespace, stream string) (*Stream, error) {
 	s, _, err := b.Open(ctx, namespace, stream, nil, nil)
 	return s, err
 }
 
-// List has the names of a namespace's streams, sorted.
+// List returns the names of a namespace's streams, sorted.
 func (b *Broker) List(ctx context.Context, namespace string) ([]string, error) {
 	if err := b.wait(ctx); err != nil {
 		return nil, err
@@ -505,7 +508,7 @@ func (b *Broker) List(ctx context.Context, namespace string) ([]string, error) {
 	return out, nil
 }
 
-// Delete ends a stream, and gives back its memory.
+// Delete deletes a stream, and releases its memory.
 func (b *Broker) Delete(ctx context.Context, namespace, stream string) error {
 	s, err := b.Find(ctx, namespace, stream)
 	if err != nil {
@@ -531,8 +534,8 @@ func (b *Broker) Delete(ctx context.Context, namespace, stream string) error {
 	return os.RemoveAll(gone)
 }
 
-// discard gives a stream's folder a name that no stream has, and returns that. b.mu is held: the
-// next stream of this name has a folder of its own.
+// discard renames a stream's folder to a name that no stream has, and returns the new name. b.mu is
+// held, so that the next stream of this name gets its own folder.
 func (b *Broker) discard(s *Stream) (string, error) {
 	if s.dir == "" {
 		return "", nil
@@ -570,7 +573,7 @@ func (b *Broker) admit(s *Stream, partitions int) (ledger.ID, error) {
 	return b.next, nil
 }
 
-// dismiss is for a stream that has gone.
+// dismiss undoes admit for a subscription that has ended.
 func (b *Broker) dismiss(s *Stream, partitions int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -580,7 +583,7 @@ func (b *Broker) dismiss(s *Stream, partitions int) {
 	}
 }
 
-// save writes down where consumers with names are.
+// save stores the positions of all named consumers.
 func (b *Broker) save() {
 	b.mu.Lock()
 	streams := slices.Collect(maps.Values(b.streams))
@@ -592,7 +595,7 @@ func (b *Broker) save() {
 	}
 }
 
-// save writes down the positions of the stream's named consumers.
+// save stores the positions of the stream's named consumers.
 func (s *Stream) save() error {
 	s.b.saving.Lock()
 	defer s.b.saving.Unlock()
@@ -617,8 +620,8 @@ func (s *Stream) save() error {
 	return nil
 }
 
-// Drain ends all streams here; those that are not volatile are the successor's. It may be called
-// again.
+// Drain ends all streams in this process. The successor continues those that are not volatile.
+// Drain may be called again.
 func (b *Broker) Drain() {
 	b.drain.Do(func() {
 		b.stop()

@@ -44,10 +44,10 @@ func open(t *testing.T, b *Broker, c *nodeapi.StreamConfig) *Stream {
 	return s
 }
 
-// small is a stream of 4 objects, each of which has two records of what put appends.
+// small is a stream of 4 objects. Each has room for two of put's records.
 var small = &nodeapi.StreamConfig{ObjectBytes: 1024, Objects: 4, StallMillis: 3_600_000, KeepMillis: 3_600_000}
 
-// put appends a record, and says whether there was room in time.
+// put appends a record, and reports whether there was room in time.
 func put(t *testing.T, s *Stream, what string) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -59,8 +59,8 @@ func put(t *testing.T, s *Stream, what string) bool {
 	return n == 1
 }
 
-// killed is what is left of a broker's folder when its process is killed: it is copied at this
-// moment, as the broker left it in memory.
+// killed returns a copy of a broker's folder, as it is if the broker's process is killed at this
+// moment.
 func killed(t *testing.T, dir string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "streams")
@@ -85,8 +85,8 @@ func read(t *testing.T, s *Stream, from uint64) (out []string) {
 	return out
 }
 
-// A consumer with a name is held for from the moment that it is told that it has subscribed, also
-// by the broker that comes after one that was killed.
+// From the moment at which a named consumer gets the answer to its subscription, records are held
+// for it, even by the successor of a killed broker.
 func TestNameSurvives(t *testing.T) {
 	for way, join := range map[string]func(s *Stream) error{
 		"push": func(s *Stream) error {
@@ -123,8 +123,8 @@ func TestNameSurvives(t *testing.T) {
 	}
 }
 
-// Whatever a writer was about when it was killed, what it had appended is there, and the next
-// offset is the next.
+// Whatever a writer was doing when it was killed, its appended records exist, and the next offset
+// is correct.
 func TestKilledWriting(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
 	s := open(t, begin(t, dir), small)
@@ -166,7 +166,7 @@ func TestKilledWriting(t *testing.T) {
 	}
 }
 
-// What a broker was writing when it was killed does not stay in memory.
+// Temporary files of a killed broker are removed.
 func TestHalfWritten(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
 	put(t, open(t, begin(t, dir), small), "a")
@@ -184,7 +184,8 @@ func TestHalfWritten(t *testing.T) {
 	}
 }
 
-// What cannot be read is left alone, and others are taken up. What is not a stream yet is removed.
+// A stream that cannot be read is not touched, and others are restored. An incomplete stream is
+// removed.
 func TestDamaged(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
 	b := begin(t, dir)
@@ -216,9 +217,9 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestLostRing: a ring file that is not whole is not begun again under the same incarnation, which
-// would give offsets twice. The log says so, the file stays as it was found, and whoever makes the
-// stream again gets another incarnation.
+// TestLostRing: a ring file that is not complete does not begin again under the same incarnation,
+// which would assign offsets twice. The error is logged, the file is not changed, and creating the
+// stream again gives it another incarnation.
 func TestLostRing(t *testing.T) {
 	const slot = stream.HeaderBytes + 64
 	for name, harm := range map[string]func(path string) error{
@@ -261,8 +262,8 @@ func TestLostRing(t *testing.T) {
 	}
 }
 
-// A folder is one broker's at a time: the next one has it when the first has drained, with all that
-// is there.
+// Only one broker at a time uses a folder: the next one gets it, with all streams, when the first
+// has drained.
 func TestSuccessor(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
 	a := begin(t, dir)
@@ -301,7 +302,7 @@ func TestSuccessor(t *testing.T) {
 	}
 }
 
-// A folder that others may look into is not used.
+// A folder that other users may read is not used.
 func TestOpenFolder(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil {
@@ -312,7 +313,7 @@ func TestOpenFolder(t *testing.T) {
 	}
 }
 
-// A stream that is deleted and made again has nothing of the former one.
+// A stream that is deleted and created again has nothing of the former one.
 func TestDeleted(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
 	b := begin(t, dir)
@@ -340,7 +341,7 @@ func TestDeleted(t *testing.T) {
 }
 
 // An append that gives up while it waits for a consumer leaves nothing behind: neither a thread
-// that is counted as asleep, nor the consumer's page.
+// that counts as sleeping, nor a mapping of the consumer's page.
 func TestGivingUp(t *testing.T) {
 	s := open(t, begin(t, ""), small)
 	u, err := s.Subscribe(&nodeapi.SubscribeData{}, nil)
@@ -355,7 +356,7 @@ func TestGivingUp(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 10 {
-		// The turn may be had, or not, by one whose time is over.
+		// A caller with an expired context may or may not get the turn.
 		if _, n, _ := s.Append(gone, 0, []stream.Record{{Data: make([]byte, 400)}}, nil); n > 0 {
 			t.Fatal("it was appended to a ring that is full")
 		}
@@ -372,7 +373,7 @@ func TestGivingUp(t *testing.T) {
 	}
 }
 
-// TestPositionShares: subscriptions of one namespace leave positions for another's.
+// TestPositionShares: subscriptions of one namespace leave positions for another namespace.
 func TestPositionShares(t *testing.T) {
 	b := New(Options{Limits: Limits{Positions: 64}})
 	t.Cleanup(b.Drain)
@@ -399,7 +400,7 @@ func TestPositionShares(t *testing.T) {
 	}
 }
 
-// What happens is counted, and not any more when the broker has drained.
+// The metrics are correct, and disappear when the broker has drained.
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	b := New(Options{Metrics: registry})
@@ -422,7 +423,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	waits.Close()
-	put(t, s, "x") // for which the other one is moved on
+	put(t, s, "x") // for this record the other consumer is moved on
 	got := map[string]float64{}
 	families, err := registry.Gather()
 	if err != nil {
@@ -452,8 +453,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestOpenedAtOnce: a stream that several callers make at the same moment, while files that nobody
-// uses are given up for its memory, is made once.
+// TestOpenedAtOnce: several callers create the same stream at once, while unused files are evicted
+// to free memory. It is created once.
 func TestOpenedAtOnce(t *testing.T) {
 	const files = 64
 	full, err := complete(*small)
@@ -501,13 +502,13 @@ func TestOpenedAtOnce(t *testing.T) {
 	}
 }
 
-// TestMissedIsToldAgain: a consumer with a name is told what it missed until it has shown that it
-// knows: by the answer after one that failed, or that was lost.
+// TestMissedIsToldAgain: a named consumer is told the number of missed records until it has shown
+// that it knows it, also after a request that failed and after a lost answer.
 func TestMissedIsToldAgain(t *testing.T) {
 	skip := *small
 	skip.Slow = nodeapi.SlowSkip
 	atOnce, cancel := context.WithCancel(t.Context())
-	cancel() // nobody waits for records
+	cancel() // reads do not wait for records
 	all := func(stream.Record) bool { return true }
 	pull := func(s *Stream, at *uint64) (offset, missed uint64, err error) {
 		b, err := s.Read(atOnce, &nodeapi.ReadData{Consumer: "me", Offset: at}, 1, all)
@@ -518,7 +519,7 @@ func TestMissedIsToldAgain(t *testing.T) {
 		if err != nil {
 			return 0, 0, err
 		}
-		u.Close() // as where the answer is lost
+		u.Close() // as if the answer was lost
 		return u.Answer.Partitions[0].Offset, u.Answer.Partitions[0].Missed, nil
 	}
 	for way, join := range map[string]func(s *Stream) (offset, missed uint64, err error){
@@ -535,7 +536,7 @@ func TestMissedIsToldAgain(t *testing.T) {
 		for i := range 20 {
 			put(t, s, fmt.Sprint(i+1))
 		}
-		for range 2 { // the first of the answers is lost
+		for range 2 { // the first answer is lost
 			if offset, missed, err := join(s); err != nil || offset == 1 || missed != offset-1 {
 				t.Errorf("%s: it begins at %d, %d missed: %v", way, offset, missed, err)
 			}
@@ -544,7 +545,7 @@ func TestMissedIsToldAgain(t *testing.T) {
 		if offset, missed, err := join(again); err != nil || offset == 1 || missed != offset-1 {
 			t.Errorf("%s, after a kill: it begins at %d, %d missed: %v", way, offset, missed, err)
 		}
-		// It has been told, and reads on.
+		// The consumer has got the number, and continues.
 		next := uint64(20)
 		if _, missed, err := pull(s, &next); err != nil || missed != 0 {
 			t.Errorf("%s: %d missed: %v", way, missed, err)
@@ -555,8 +556,8 @@ func TestMissedIsToldAgain(t *testing.T) {
 	}
 }
 
-// TestOwnedWithoutName: a consumer without a name has an owner. The broker remembers no position of
-// it.
+// TestOwnedWithoutName: a consumer without a name has an owner, but the broker remembers no
+// position for it.
 func TestOwnedWithoutName(t *testing.T) {
 	s := open(t, begin(t, filepath.Join(t.TempDir(), "streams")), small)
 	put(t, s, "0")
@@ -574,11 +575,11 @@ func TestOwnedWithoutName(t *testing.T) {
 	}
 }
 
-// TestNotWrittenDown: where a position cannot be written down, the consumer is told so each time,
-// and its name is where it was.
+// TestNotWrittenDown: if a position cannot be stored, the consumer gets an error each time, and the
+// position of its name does not change.
 func TestNotWrittenDown(t *testing.T) {
 	atOnce, cancel := context.WithCancel(t.Context())
-	cancel() // nobody waits for records
+	cancel() // reads do not wait for records
 	for way, join := range map[string]func(s *Stream, name, from string) error{
 		"push": func(s *Stream, name, from string) error {
 			u, err := s.Subscribe(&nodeapi.SubscribeData{Consumer: name, From: from}, nil)
@@ -600,7 +601,7 @@ func TestNotWrittenDown(t *testing.T) {
 			t.Fatal(err)
 		}
 		put(t, s, "1")
-		s.b.saving.Lock() // the ticker's saves must not be at it
+		s.b.saving.Lock() // the periodic save must not run meanwhile
 		path := filepath.Join(s.dir, positionsName)
 		err := errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(path, "in the way"), 0o700))
 		s.b.saving.Unlock()
@@ -626,8 +627,8 @@ func TestNotWrittenDown(t *testing.T) {
 	}
 }
 
-// TestWrongOffset: a producer that was killed in the middle of an append learns by a code of its
-// own that the append continued, and nothing is appended twice.
+// TestWrongOffset: a producer was killed during an append. Its successor learns by a specific error
+// code that the append continued, and nothing is appended twice.
 func TestWrongOffset(t *testing.T) {
 	s := open(t, begin(t, ""), small)
 	u, err := s.Subscribe(&nodeapi.SubscribeData{Consumer: "slow"}, nil)
@@ -647,7 +648,7 @@ func TestWrongOffset(t *testing.T) {
 	for s.State()[0].Next < 8 {
 		time.Sleep(time.Millisecond)
 	}
-	at8 := s.State()[0].Next // its successor begins here, while that append waits
+	at8 := s.State()[0].Next // the successor begins here, while that append waits
 	u.Close()
 	s.partitions[0].mu.Lock()
 	s.partitions[0].ring.Forget("slow")

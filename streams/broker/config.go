@@ -18,7 +18,7 @@ const (
 	maxMillis          = 3_600_000
 )
 
-// streamName is a label: it is a folder's name, too.
+// streamName matches a DNS label, because the name is also the name of a folder.
 var streamName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // complete fills in defaults of a configuration, and reports errors in it.
@@ -52,12 +52,13 @@ func complete(c nodeapi.StreamConfig) (nodeapi.StreamConfig, error) {
 	return c, nil
 }
 
-// segmentBytes is how much memory consumers of a partition map.
+// segmentBytes returns the memory that consumers of a partition map.
 func segmentBytes(c nodeapi.StreamConfig) int64 {
 	return int64(stream.SegmentBytes(c.Objects, c.ObjectBytes))
 }
 
-// bytesOf is how much memory a stream takes: kept records take twice their size.
+// bytesOf returns the memory that a stream takes; a non-volatile stream takes twice the size of its
+// records.
 func bytesOf(c nodeapi.StreamConfig) int64 {
 	n := int64(c.Partitions) * segmentBytes(c)
 	if !c.Volatile {
@@ -66,7 +67,7 @@ func bytesOf(c nodeapi.StreamConfig) int64 {
 	return n
 }
 
-// logBytes is the part of that for the broker's own copy, which survives the process.
+// logBytes returns the part of it for the broker's own copy, which survives the process.
 func logBytes(c nodeapi.StreamConfig) int64 { return bytesOf(c) - int64(c.Partitions)*segmentBytes(c) }
 
 func invalid(format string, args ...any) error {
@@ -108,15 +109,17 @@ var errMoved = nodeapi.Errorf(nodeapi.CodeUnavailable, "subscribe again, from wh
 
 var errDraining = nodeapi.Errorf(nodeapi.CodeDraining, "connect again", "the server is shutting down")
 
-// Limits bound streams. 0 means the default in the comment.
+// Limits bound streams. 0 means the default at the end of the comment.
 type Limits struct {
-	Streams   int   // per namespace. 64
-	Consumers int   // subscriptions per namespace. 256
-	Names     int   // per partition and owner: consumers whose positions are remembered. 64 (of all: 128)
+	Streams   int // per namespace. 64
+	Consumers int // subscriptions per namespace. 256
+	// consumers whose positions are remembered, per partition and owner. 64 (all owners together:
+	// 128)
+	Names     int
 	Bytes     int64 // per namespace. 128 MiB
 	AllBytes  int64 // of all streams. 1 GiB
-	Positions int   // partitions, of all subscriptions of the server. 8,192
-	Kept      int   // per namespace: deleted memory files that callers still have open. 1,024
+	Positions int   // partitions of all subscriptions of the server. 8,192
+	Kept      int   // deleted memory files that callers still have open, per namespace. 1,024
 	Files     files.Limits
 }
 
@@ -139,7 +142,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// asNode turns an error into one for a client.
+// asNode converts an error to one for a client.
 func asNode(err error) error {
 	var e *nodeapi.Error
 	if err == nil || errors.As(err, &e) {

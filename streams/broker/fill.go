@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/streams/source"
 )
 
-// filling is a stream's source at work.
+// filling is the running source of a stream.
 type filling struct {
 	from source.Source
 	stop context.CancelFunc
@@ -26,15 +26,15 @@ type filling struct {
 	notes []source.Note // by partition
 }
 
-// Pauses between a source's end and its next run. One that has appended something, or that ran for
-// a while, is run again after the first.
+// Pauses between a source's end and its next run. After a run that has appended something, or
+// lasted for a while, the first pause applies.
 const (
 	firstPause = time.Second
 	lastPause  = 5 * time.Second
 )
 
-// endOfSource is how long a source is waited for when its stream ends. One that does not end is
-// abandoned: it can append nothing any more.
+// endOfSource is the time to wait for a source when its stream ends. A source that does not end is
+// abandoned, and can append nothing more.
 const endOfSource = 3 * time.Second
 
 const notesName = "source.json"
@@ -95,7 +95,8 @@ func (s *Stream) Keep(ctx context.Context, entries []source.Entry) ([]uint64, er
 	if !ok {
 		return nil, errFilled(s.Name)
 	}
-	for _, e := range entries { // otherwise they would be kept, and never be seen here
+	// otherwise the origin would store them, but they would never come into the stream
+	for _, e := range entries {
 		if len(e.Data) > stream.MaxRecord(s.Config.ObjectBytes) {
 			return nil, errLarge(len(e.Data), s.Config.ObjectBytes)
 		}
@@ -103,7 +104,7 @@ func (s *Stream) Keep(ctx context.Context, entries []source.Entry) ([]uint64, er
 	return to.Keep(ctx, entries)
 }
 
-// wait waits for a source that was told to stop.
+// wait waits for a source that should stop.
 func (f *filling) wait(s *Stream) {
 	t := time.NewTimer(endOfSource)
 	defer t.Stop()
@@ -133,7 +134,7 @@ func (s *Stream) readNotes() []source.Note {
 	return notes
 }
 
-// sink is a partition as its source sees it.
+// sink is a partition as its source accesses it.
 type sink struct {
 	s *Stream
 	p *partition
@@ -145,7 +146,7 @@ func (k *sink) Partition() (n, of int) { return k.p.number, len(k.s.partitions) 
 
 func (k *sink) MaxRecord() int { return stream.MaxRecord(k.s.Config.ObjectBytes) }
 
-// each tells the records that are there. Nothing changes meanwhile, and the memory stays.
+// each yields the existing records. Nothing changes meanwhile, and the memory stays mapped.
 func (k *sink) each(tell func(stream.Record)) {
 	if k.p.ended != nil {
 		return
@@ -204,7 +205,7 @@ func (k *sink) Note(n source.Note) error {
 	return nil
 }
 
-// A source appends this without giving up its turn at the partition.
+// Limits for what a source appends without giving up its turn at the partition.
 const (
 	atOnce      = 256
 	bytesAtOnce = 256 << 10
@@ -232,7 +233,7 @@ func (k *sink) Missed(n uint64) {
 		"partition", k.p.number, "missed", n)
 }
 
-// newestMark is the mark of the last record that is there.
+// newestMark returns the mark of the newest record.
 func newestMark(s *stream.Segment, ring *ledger.Ring) (mark uint64) {
 	oldest, _ := ring.Oldest()
 	for n := s.Begun(); n > oldest; n-- {

@@ -21,7 +21,7 @@ type run func(ctx context.Context, to source.Sink) error
 
 func (r run) Run(ctx context.Context, to source.Sink) error { return r(ctx, to) }
 
-// filled begins a broker whose streams are filled by a function, and opens one.
+// filled starts a broker whose streams are filled by a function, and opens one stream.
 func filled(t *testing.T, dir string, c nodeapi.StreamConfig, r run) (*Broker, *Stream) {
 	t.Helper()
 	b := New(Options{Dir: dir, Sources: func(string, nodeapi.StreamSource) (source.Source, error) { return r, nil }})
@@ -30,8 +30,7 @@ func filled(t *testing.T, dir string, c nodeapi.StreamConfig, r run) (*Broker, *
 	return b, open(t, b, &c)
 }
 
-// counting appends numbers without an end, and continues where it was. Nothing but what a sink
-// tells says where that is.
+// counting appends numbers without end. It continues at the position that its sink returns.
 func counting(ctx context.Context, to source.Sink) error {
 	for next := to.Place().Mark + 1; ; next++ {
 		text := fmt.Sprint(next) + strings.Repeat(" ", 400-len(fmt.Sprint(next)))
@@ -41,7 +40,7 @@ func counting(ctx context.Context, to source.Sink) error {
 	}
 }
 
-// inOrder checks that what is there of a partition are numbers, the n-th of which is n+1.
+// inOrder checks that the records of a partition are numbers, and that the n-th is n+1.
 func inOrder(t *testing.T, s *Stream, p int) {
 	t.Helper()
 	all := func(stream.Record) bool { return true }
@@ -59,8 +58,8 @@ func inOrder(t *testing.T, s *Stream, p int) {
 
 func next(s *Stream, partition int) uint64 { return s.State()[partition].Next }
 
-// A source that floods overwrites what nobody holds, waits for who does, and holds up no other
-// partition meanwhile.
+// A source that floods overwrites records that no one holds and waits for consumers that hold
+// records. Meanwhile it delays no other partition.
 func TestSourceFloods(t *testing.T) {
 	c := *small
 	c.Partitions = 2
@@ -85,8 +84,8 @@ func TestSourceFloods(t *testing.T) {
 	poll.Until(t, patience, "it to go on", func() bool { return next(s, 0) > full+100 })
 }
 
-// A source that is killed with its broker continues where it was, in each partition: nothing is
-// there twice, nothing is left out.
+// A source that is killed with its broker continues at its position in each partition: no record is
+// duplicated or missing.
 func TestSourceGoesOn(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
 	c := *small
@@ -102,8 +101,8 @@ func TestSourceGoesOn(t *testing.T) {
 	}
 }
 
-// A source that ends is run again, after a pause; what is too large is refused, whole, and what was
-// before it stays.
+// A source that ends runs again after a pause. A batch with a record that is too large is refused
+// completely, and earlier records stay.
 func TestSourceEnds(t *testing.T) {
 	var runs atomic.Int32
 	_, s := filled(t, "", *small, func(ctx context.Context, to source.Sink) error {
@@ -132,8 +131,8 @@ func TestSourceEnds(t *testing.T) {
 	}
 }
 
-// A source that does not end when it is told to is left alone: its stream ends, and whatever it
-// asks of its sink afterwards, it gets nothing and harms nobody.
+// A source that does not end when it should is abandoned. Its stream ends, and the source's later
+// calls of its sink fail and have no effect.
 func TestSourceBlocks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
 	wake, ended := make(chan struct{}), make(chan error, 1)
@@ -165,7 +164,7 @@ func TestSourceBlocks(t *testing.T) {
 	}
 }
 
-// What a source has noted is there when the broker was killed.
+// A source's note survives a crash of the broker.
 func TestSourceNotes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "streams")
 	noted := make(chan source.Place, 2)
@@ -195,7 +194,7 @@ func TestSourceNotes(t *testing.T) {
 	}
 }
 
-// Programs do not append to what a source fills.
+// Programs cannot append to a stream that a source fills.
 func TestForgedRecords(t *testing.T) {
 	_, s := filled(t, "", *small, func(ctx context.Context, _ source.Sink) error {
 		<-ctx.Done()

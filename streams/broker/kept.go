@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/streams/segment"
 )
 
-// kept is memory that the broker has given up, and that a caller keeps by a descriptor or a
-// mapping. It counts as its namespace's until the kernel has freed it.
+// kept is memory that the broker has released but a caller keeps by a descriptor or a mapping. It
+// counts for its namespace until the kernel has freed it.
 type kept struct {
 	bytes   int64
 	remains *segment.Remains
@@ -20,8 +20,8 @@ const (
 	// reapEvery is the interval at which the broker checks whether callers still keep memory. That
 	// is how much later the memory becomes free.
 	reapEvery = 100 * time.Millisecond
-	// reapPause bounds how much of the broker's time a caller can take that requests memory again
-	// and again while its namespace has none.
+	// reapPause limits the broker's time for a caller that requests memory repeatedly while its
+	// namespace has none.
 	reapPause = 5 * time.Millisecond
 )
 
@@ -81,7 +81,7 @@ func (b *Broker) reapAll() {
 	}
 }
 
-// forgetKept ends the account of what callers keep: this broker makes nothing any more.
+// forgetKept ends the accounting of kept memory, because this broker makes nothing more.
 func (b *Broker) forgetKept() {
 	b.reaping.Lock()
 	defer b.reaping.Unlock()
@@ -97,7 +97,8 @@ func (b *Broker) forgetKept() {
 	b.kept = map[string][]*kept{}
 }
 
-// keptBytes is how much memory callers keep that the broker has given up. b.mu is held.
+// keptBytes returns the size of the memory that the broker has released but callers keep. b.mu is
+// held.
 func (b *Broker) keptBytes() (n int64) {
 	for _, all := range b.kept {
 		for _, k := range all {

@@ -39,7 +39,7 @@ var (
 		[]string{"result"}, nil)
 )
 
-// collector tells a broker's counters.
+// collector exports a broker's counters.
 type collector struct{ b *Broker }
 
 func (c collector) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, out) }

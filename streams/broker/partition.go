@@ -21,7 +21,7 @@ type partition struct {
 	number int
 	clock  func() int64
 	counts *counters
-	turn   chan struct{} // the appender that has put something in has the turn: appends wait in order
+	turn   chan struct{} // contains an element while an append has the turn; appends wait in order
 
 	mu     sync.Mutex
 	ring   *ledger.Ring
@@ -32,12 +32,12 @@ type partition struct {
 	seats  []*seat
 	newest uint64                   // mark of the last record
 	news   chan struct{}            // not nil: a reader waits until it is closed
-	ended  error                    // why nothing is appended or read any more
-	pinned map[uint64][]*files.File // by object: those that its records refer to
-	unused []*files.File            // files that are no longer referred to
+	ended  error                    // why appends and reads fail
+	pinned map[uint64][]*files.File // by object: the files that its records refer to
+	unused []*files.File            // files that no record refers to anymore
 }
 
-// seat is a subscription's part of a partition.
+// seat is the part of a subscription in a partition.
 type seat struct {
 	sub  *Subscription
 	cell int
@@ -63,11 +63,12 @@ func rules(c nodeapi.StreamConfig, l Limits) ledger.Rules {
 		Keep: int64(c.KeepMillis) * int64(time.Millisecond), Names: l.Names}
 }
 
-// room is how many bytes of records an object has.
+// room returns the maximum number of bytes of records in an object.
 func room(c nodeapi.StreamConfig) int { return c.ObjectBytes - stream.ObjectHeaderBytes }
 
-// newPartition makes one or, if there, restores it from the file at path. It refuses a file that is
-// not complete, because a ring that began again would give offsets twice. path "": it is volatile.
+// newPartition makes a partition or, if there is set, restores it from the file at path. It refuses
+// an incomplete file, because a ring that began again would assign offsets twice. path "": the
+// partition is volatile.
 func newPartition(number int, c nodeapi.StreamConfig, l Limits, path string, there bool, clock func() int64,
 	counts *counters) (_ *partition, err error) {
 	p := &partition{number: number, clock: clock, counts: counts, turn: make(chan struct{}, 1)}
@@ -112,9 +113,9 @@ func newPartition(number int, c nodeapi.StreamConfig, l Limits, path string, the
 	return p, copyObjects(p.shared, p.log, base)
 }
 
-// contents returns the state from which a ledger is restored. Of a full ring the oldest object may
-// be missing: a writer was about to replace it when it died. Any other gap is damage, and its
-// offsets would be given again.
+// contents returns the state to restore a ledger from. In a full ring the oldest object may be
+// missing, because a writer that was about to replace it died. Any other gap is damage, after which
+// offsets would be assigned again.
 func contents(s *stream.Segment) (base, next uint64, has []ledger.Held, err error) {
 	base = s.Oldest()
 	for n := base; n < s.Begun(); n++ {
@@ -132,7 +133,7 @@ func contents(s *stream.Segment) (base, next uint64, has []ledger.Held, err erro
 	return base, next, has, nil
 }
 
-// whole says whether an object has as many records as it says, and they fill its bytes.
+// whole reports whether an object has as many records as its header says, and they fill its bytes.
 func whole(o *stream.Object) bool {
 	at, count := 0, 0
 	for {
@@ -144,7 +145,7 @@ func whole(o *stream.Object) bool {
 	}
 }
 
-// copyObjects fills a new segment with another one's content, from an object on.
+// copyObjects fills a new segment with the objects of another one, from number base on.
 func copyObjects(to, from *stream.Segment, base uint64) error {
 	to.Restart(base)
 	for n := base; n < from.Begun(); n++ {
@@ -158,15 +159,14 @@ func copyObjects(to, from *stream.Segment, base uint64) error {
 	return nil
 }
 
-// unpin is for an object that is gone: the files that its records refer to must be released. p.mu
-// is held.
+// unpin marks the files of an overwritten object's records for release. p.mu is held.
 func (p *partition) unpin(object uint64) {
 	p.unused = append(p.unused, p.pinned[object]...)
 	delete(p.pinned, object)
 }
 
-// letGo releases files that are no longer referred to. p.mu is not held: memory is given back to
-// the broker.
+// letGo releases files that no record refers to anymore. p.mu must not be held, because this
+// returns memory to the broker.
 func (p *partition) letGo() {
 	p.mu.Lock()
 	unused := p.unused
@@ -177,7 +177,7 @@ func (p *partition) letGo() {
 	}
 }
 
-// free returns its memory. What consumers have mapped stays mapped.
+// free releases the partition's memory. Mappings of consumers stay valid.
 func (p *partition) free() (r *segment.Remains) {
 	for object := range p.pinned {
 		p.unpin(object)
@@ -191,11 +191,12 @@ func (p *partition) free() (r *segment.Remains) {
 	return r
 }
 
-// freedAtOnce bounds how long an append sleeps for a consumer without looking at the others.
+// freedAtOnce bounds the time for which an append sleeps for one consumer without checking the
+// others.
 const freedAtOnce = 20 * time.Millisecond
 
-// maxSleepers bounds the threads that sleep at futexes, of all partitions of a broker; pollEvery is
-// for others.
+// maxSleepers bounds the threads of a broker that sleep at futexes. Other appends poll at the
+// interval pollEvery.
 const (
 	maxSleepers = 64
 	pollEvery   = 2 * time.Millisecond
@@ -212,7 +213,7 @@ func (p *partition) append(ctx context.Context, records []stream.Record, pins []
 		return 0, 0, ctx.Err()
 	}
 	defer func() { <-p.turn }()
-	if pins != nil || p.pinned != nil { // only the holder of the turn writes to that
+	if pins != nil || p.pinned != nil { // only the holder of the turn writes p.pinned
 		defer p.letGo()
 	}
 	p.mu.Lock()
@@ -237,7 +238,7 @@ func (p *partition) append(ctx context.Context, records []stream.Record, pins []
 		}
 		p.announce()
 		p.mu.Unlock()
-		waitFor(ctx) // also if ctx has ended: it returns its place
+		waitFor(ctx) // called even if ctx has ended, because it also gives back its sleeper
 		p.mu.Lock()
 		if ctx.Err() != nil {
 			break
@@ -252,7 +253,8 @@ func (p *partition) append(ctx context.Context, records []stream.Record, pins []
 	return first, 0, errors.Join(err, ctx.Err())
 }
 
-// put writes a record, or says how to wait for those who are in the way. p.mu is held.
+// put writes a record, or returns a function that waits for the consumers that are in the way. p.mu
+// is held.
 func (p *partition) put(r *stream.Record) (waitFor func(context.Context)) {
 	size := stream.RecordBytes(len(r.Data))
 	now := p.clock()
@@ -271,7 +273,8 @@ func (p *partition) put(r *stream.Record) (waitFor func(context.Context)) {
 		p.unpin(place.Object - objects)
 	}
 	r.Time = now
-	for _, s := range [...]*stream.Segment{p.log, p.shared} { // the log first: who has read it must find it again
+	// the log first, because a record that was read must never be lost
+	for _, s := range [...]*stream.Segment{p.log, p.shared} {
 		if s == nil {
 			continue
 		}
@@ -285,25 +288,25 @@ func (p *partition) put(r *stream.Record) (waitFor func(context.Context)) {
 	return nil
 }
 
-// collect notes what consumers have released. p.mu is held.
+// collect records what consumers have released. p.mu is held.
 func (p *partition) collect() {
 	for _, s := range p.seats {
 		s.report()
 	}
 }
 
-// report notes a consumer's position. p.mu is held.
+// report records a consumer's position. p.mu is held.
 func (s *seat) report() {
 	c := s.sub.cursor
-	next := c.Next(s.cell).Load() // before held: a consumer is done with what it has released
+	next := c.Next(s.cell).Load() // read before held, because a released record counts as done
 	if err := s.p.ring.LetGo(s.sub.id, c.Held(s.cell).Load(), next); err != nil {
 		s.sub.stop(invalid("%v", err))
 		s.p.ring.Leave(s.sub.id, s.p.clock())
 	}
 }
 
-// blocked returns a function that waits for the first of blockers: as long as that one is in the
-// way, the others do not matter. p.mu is held.
+// blocked returns a function that waits for the first of the blockers. The others do not matter
+// before that one is out of the way. p.mu is held.
 func (p *partition) blocked(blockers []ledger.Blocker, now int64) func(context.Context) {
 	b := blockers[0]
 	pause := min(time.Duration(b.Until-now), freedAtOnce)
@@ -323,11 +326,11 @@ func (p *partition) blocked(blockers []ledger.Blocker, now int64) func(context.C
 			return func(context.Context) {}
 		}
 		of := s.sub.s
-		if !of.b.sleepers.Take(of.Namespace, 1) { // there are enough: this one looks again and again
+		if !of.b.sleepers.Take(of.Namespace, 1) { // the share of sleeping threads is used up, so poll
 			pause = min(pause, pollEvery)
 			continue
 		}
-		// The page stays mapped while a thread sleeps there.
+		// The page must stay mapped while a thread sleeps there.
 		s.sub.users.Add(1)
 		return func(ctx context.Context) {
 			defer of.b.sleepers.Give(of.Namespace, 1)
@@ -338,7 +341,7 @@ func (p *partition) blocked(blockers []ledger.Blocker, now int64) func(context.C
 			futex.Wait(freed, before, pause)
 		}
 	}
-	// Someone who has left, and whose place is kept; or there is no thread to sleep at the futex.
+	// The consumer has left and its position is kept, or no thread may sleep at the futex.
 	return func(ctx context.Context) {
 		t := time.NewTimer(pause)
 		defer t.Stop()
@@ -349,7 +352,7 @@ func (p *partition) blocked(blockers []ledger.Blocker, now int64) func(context.C
 	}
 }
 
-// announce tells readers that there is something new. p.mu is held.
+// announce tells readers that there are new records. p.mu is held.
 func (p *partition) announce() {
 	for _, s := range p.seats {
 		s.sub.ring()
@@ -360,7 +363,7 @@ func (p *partition) announce() {
 	}
 }
 
-// leave takes a subscription's seat away. p.mu is held.
+// leave removes a subscription's seat. p.mu is held.
 func (p *partition) leave(sub *Subscription) {
 	for i, s := range p.seats {
 		if s.sub == sub {

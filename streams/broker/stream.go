@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/streams/segment"
 )
 
-// Stream is one of a namespace's.
+// Stream is a stream of a namespace.
 type Stream struct {
 	Namespace, Name string
 	Incarnation     string
@@ -22,12 +22,12 @@ type Stream struct {
 	b          *Broker
 	dir        string // "": it is volatile
 	partitions []*partition
-	saved      []map[string]uint64 // positions, as they were saved last
-	dropped    bool                // its folder is no longer its own
+	saved      []map[string]uint64 // positions as they were last stored
+	dropped    bool                // the stream no longer owns its folder
 	filling    *filling            // nil: it has no source
 }
 
-// State describes its partitions.
+// State describes the partitions.
 func (s *Stream) State() (out []nodeapi.PartitionState) {
 	for _, p := range s.partitions {
 		p.mu.Lock()
@@ -45,17 +45,17 @@ func (s *Stream) partition(n int) (*partition, error) {
 	return s.partitions[n], nil
 }
 
-// Append appends records to a partition, as many as there is room for until ctx ends: it waits for
-// consumers by the stream's rule. It returns the offset of the first, and the number of appended
-// records; if that is 0 there is an error. at, if not nil, is the offset that the first must get.
-// Programs do not append to a stream that a source fills: the source finds its position by the
-// marks there, and readers believe that the records are the source's.
+// Append appends as many records to a partition as there is room for until ctx ends. It waits for
+// consumers as the stream's rule says. It returns the offset of the first record and the number of
+// appended records; if that is 0 there is an error. at, if not nil, is the offset that the first
+// record must get. Programs cannot append to a stream with a source, because the source finds its
+// position by the marks there, and readers rely on the source as the origin of all records.
 func (s *Stream) Append(ctx context.Context, n int, records []stream.Record, at *uint64) (uint64, int, error) {
 	return s.AppendWithFiles(ctx, n, records, nil, at)
 }
 
-// AppendWithFiles is Append of records that refer to files. Files are held for each record that was
-// appended as long as the record is there; those of others are the caller's still.
+// AppendWithFiles is like Append, for records that refer to files. The files of an appended record
+// are held as long as the record exists. The caller must release the files of other records.
 func (s *Stream) AppendWithFiles(ctx context.Context, n int, records []stream.Record, pins [][]*files.File,
 	at *uint64) (uint64, int, error) {
 	if s.Config.Source != nil {
@@ -81,7 +81,7 @@ func (s *Stream) append(ctx context.Context, n int, records []stream.Record, pin
 	return p.append(ctx, records, pins, at)
 }
 
-// from is where a reader begins.
+// from determines where a reader begins.
 func (s *Stream) from(from string, offsets bool, incarnation, name string) (ledger.From, error) {
 	if incarnation != "" && incarnation != s.Incarnation {
 		return 0, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "begin anew", "the stream is another one of this name: %s, not %s",
@@ -111,19 +111,19 @@ type Batch struct {
 	Records              []stream.Record // copies
 }
 
-// OwnName is the name of an owner's consumer, for Read and Subscribe: another owner's consumer of
-// the same name is another consumer. A consumer without a name has an owner, too.
+// OwnName returns the name of an owner's consumer for Read and Subscribe. Consumers with the same
+// name but different owners are different consumers. A consumer without a name has an owner, too.
 func OwnName(owner, consumer string) string { return ledger.Owned(owner, consumer) }
 
-// Read reads records of a partition: at most a number, or as many as fits allows. If there are none
-// it waits until ctx ends, which is not an error.
+// Read reads records of a partition, at most the given number, and only as long as fits returns
+// true. If there are none, it waits until ctx ends, which is not an error.
 func (s *Stream) Read(ctx context.Context, d *nodeapi.ReadData, most int, fits func(stream.Record) bool) (b Batch,
 	err error) {
 	var p *partition
 	isNew := false
 	defer func() {
-		if err == nil && isNew { // from now on what it has not read is kept, even if this process dies
-			if err = s.remember(); err != nil { // otherwise the next read would take it for saved
+		if err == nil && isNew { // from now on its unread records are kept, even if this process dies
+			if err = s.remember(); err != nil { // otherwise the next read would treat the name as stored
 				p.mu.Lock()
 				p.ring.Forget(d.Consumer)
 				p.mu.Unlock()
@@ -139,7 +139,7 @@ func (s *Stream) Read(ctx context.Context, d *nodeapi.ReadData, most int, fits f
 		return b, err
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock() // before the name is written down
+	defer p.mu.Unlock() // unlock before the name is stored
 	var want uint64
 	switch known, ok := p.ring.Where(d.Consumer); {
 	case from == ledger.At:
@@ -168,7 +168,8 @@ func (s *Stream) Read(ctx context.Context, d *nodeapi.ReadData, most int, fits f
 		}
 		b = Batch{Offset: start.Offset, Next: start.Offset, Missed: start.Missed}
 		if start.Offset < p.ring.Next() {
-			// The memory stays while its lock is held; the copies of a batch are short.
+			// The memory stays mapped while its lock is held, and copying a batch takes little
+			// time.
 			b.Records = copyRecords(p.shared, start, most, fits)
 			b.Next += uint64(len(b.Records))
 			return b, nil
@@ -189,7 +190,7 @@ func (s *Stream) Read(ctx context.Context, d *nodeapi.ReadData, most int, fits f
 	}
 }
 
-// copyRecords copies records from a place on.
+// copyRecords copies records from a position on.
 func copyRecords(s *stream.Segment, from ledger.Start, most int, fits func(stream.Record) bool) (out []stream.Record) {
 	skip := from.Offset
 	for n := from.Object; n < s.Begun(); n++ {
@@ -217,7 +218,7 @@ func copyRecords(s *stream.Segment, from ledger.Start, most int, fits func(strea
 	return out
 }
 
-// asJoin turns an error of a ledger into one for a client.
+// asJoin converts an error of a ledger to one for a client.
 func asJoin(err error) error {
 	var many ledger.TooMany
 	if errors.As(err, &many) {
@@ -226,7 +227,7 @@ func asJoin(err error) error {
 	return asNode(err)
 }
 
-// remember writes down the name of a consumer that is new.
+// remember stores the name of a new consumer.
 func (s *Stream) remember() error {
 	if err := s.save(); err != nil {
 		return nodeapi.Errorf(nodeapi.CodeInternal, "look whether the node has room for files",
@@ -235,7 +236,8 @@ func (s *Stream) remember() error {
 	return nil
 }
 
-// end is for a stream that is gone, or not here: consumers and producers get the reason.
+// end ends a stream that is deleted or moves to another process. Consumers and producers get the
+// reason.
 func (s *Stream) end(why error) {
 	if s.filling != nil {
 		s.filling.stop()
@@ -254,7 +256,7 @@ func (s *Stream) end(why error) {
 	if s.filling != nil {
 		s.filling.wait(s)
 	}
-	// The holder of the turn sees that it has ended; then nobody writes.
+	// The holder of the turn notices the end. Afterwards no one writes.
 	for _, p := range s.partitions {
 		p.turn <- struct{}{}
 		<-p.turn
@@ -266,8 +268,8 @@ func (s *Stream) end(why error) {
 	}
 }
 
-// Renew moves the records to other memory, and makes all consumers subscribe again: a consumer that
-// is no longer allowed to read has mapped memory that is no longer written to.
+// Renew moves the records to other memory, and makes all consumers subscribe again. So a consumer
+// that has lost its right to read has only mapped memory to which nothing more is written.
 func (s *Stream) Renew() {
 	for _, p := range s.partitions {
 		p.mu.Lock()
@@ -283,7 +285,7 @@ func (s *Stream) Renew() {
 		seats := slices.Clone(p.seats)
 		p.shared.End()
 		var old *segment.Remains
-		if err != nil { // better that nobody reads it than somebody who may not
+		if err != nil { // it is better that no one can read the stream than that an unauthorized consumer can
 			p.ended = nodeapi.Errorf(nodeapi.CodeUnavailable, "look into the server's log", "there is no memory for the stream")
 			s.b.log.Error("a partition has no memory", "namespace", s.Namespace, "stream", s.Name, "error", err)
 			if memory != nil {

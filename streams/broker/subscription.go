@@ -14,9 +14,9 @@ import (
 	"github.com/netcraq/netcraq/streams/segment"
 )
 
-// Subscription is a consumer that has partitions mapped. Its owner closes it.
+// Subscription is a consumer that has mapped partitions. The caller of Subscribe must close it.
 type Subscription struct {
-	// Answer is the message to the consumer that comes with the descriptors.
+	// Answer is the message to the consumer that accompanies the descriptors.
 	Answer nodeapi.SubscribeAnswer
 
 	s      *Stream
@@ -24,21 +24,21 @@ type Subscription struct {
 	page   *segment.Memory
 	cursor *stream.Cursor
 	seats  []*seat
-	want   int            // partitions
-	failed bool           // Subscribe failed, so its consumer is where it was before
-	users  sync.WaitGroup // of the page, in addition to holders of a partition's lock
+	want   int            // number of partitions
+	failed bool           // Subscribe failed, so the consumer's position stays as it was
+	users  sync.WaitGroup // users of the page, in addition to holders of a partition's lock
 	ended  atomic.Bool
 	done   chan struct{}
 	err    error
 	close  sync.Once
 }
 
-// errGone ends a subscription whose consumer closed its connection. Nobody receives it.
+// errGone ends a subscription whose consumer has closed its connection. No one receives it.
 var errGone = nodeapi.Errorf(nodeapi.CodeCanceled, "", "the consumer's connection has ended")
 
-// Subscribe adds a consumer. A consumer with a name replaces the one that has this name already.
-// gone reports whether the consumer has closed its connection. Subscribe calls it while it holds a
-// partition's lock, just before the replacement; nil means that the consumer is there.
+// Subscribe adds a consumer. It replaces an existing consumer with the same name. gone reports
+// whether the consumer has closed its connection. Subscribe calls it while it holds a partition's
+// lock, just before the replacement; nil means that the consumer is connected.
 func (s *Stream) Subscribe(d *nodeapi.SubscribeData, gone func() bool) (_ *Subscription, err error) {
 	which := d.Partitions
 	if len(which) == 0 {
@@ -96,7 +96,7 @@ func (s *Stream) Subscribe(d *nodeapi.SubscribeData, gone func() bool) (_ *Subsc
 	return u, nil
 }
 
-// sit takes the consumer in at one partition.
+// sit adds the consumer to one partition.
 func (u *Subscription) sit(p *partition, cell int, d *nodeapi.SubscribeData, from ledger.From,
 	offset uint64, gone func() bool) (out nodeapi.PartitionStart, err error) {
 	p.mu.Lock()
@@ -105,11 +105,11 @@ func (u *Subscription) sit(p *partition, cell int, d *nodeapi.SubscribeData, fro
 		return out, p.ended
 	}
 	// The server may read a dead consumer's request after that of the consumer's successor. The
-	// dead one must not replace it.
+	// dead consumer must not replace the successor.
 	if gone != nil && gone() {
 		return out, errGone
 	}
-	for _, s := range p.seats { // the position of the one of this name, if it exists
+	for _, s := range p.seats { // update the position of an existing consumer with this name
 		s.report()
 	}
 	start, replaced, err := p.ring.Join(u.id, d.Consumer, from, offset, d.Skip, p.clock())
@@ -133,7 +133,8 @@ func (u *Subscription) sit(p *partition, cell int, d *nodeapi.SubscribeData, fro
 		Missed: start.Missed}, nil
 }
 
-// Files are the descriptors for the consumer, in the order of the answer. The caller closes them.
+// Files returns the descriptors for the consumer, in the order of the answer. The caller closes
+// them.
 func (u *Subscription) Files() (out []*os.File, err error) {
 	f, err := u.page.Pass()
 	if err != nil {
@@ -166,7 +167,8 @@ func (u *Subscription) ring() {
 	}
 }
 
-// stop ends it: its owner is to close it. The locks of its partitions may be held, or not.
+// stop ends the subscription, which its owner must still close. The locks of its partitions may be
+// held.
 func (u *Subscription) stop(err error) {
 	if u.ended.CompareAndSwap(false, true) {
 		u.err = err
@@ -176,24 +178,24 @@ func (u *Subscription) stop(err error) {
 
 func (u *Subscription) stopped() bool { return u.ended.Load() }
 
-// Done is closed when the broker has ended it. Err says why.
+// Done is closed when the broker has ended the subscription. Err returns the reason.
 func (u *Subscription) Done() <-chan struct{} { return u.done }
 
-// Err is why it has ended, when Done is closed.
+// Err returns why it has ended, after Done is closed.
 func (u *Subscription) Err() error { return u.err }
 
-// Close gives back what the consumer held.
+// Close releases everything that the consumer held.
 func (u *Subscription) Close() {
 	u.stop(nil)
 	u.close.Do(func() {
 		for _, s := range u.seats {
 			s.p.mu.Lock()
 			s.p.leave(u)
-			s.p.announce() // appends need no longer wait for it
+			s.p.announce() // appends need not wait for it anymore
 			s.p.mu.Unlock()
 		}
 		if u.cursor != nil {
-			for cell := range u.seats { // threads that sleep there for it
+			for cell := range u.seats { // wake threads that sleep there for it
 				u.cursor.Freed(cell).Add(1)
 				futex.Wake(u.cursor.Freed(cell))
 			}

@@ -1,10 +1,10 @@
-// Package files keeps a node's files in memory, which programs write once and others map, and refer
-// to in records of streams. docs/streams-arrow.md is its specification.
+// Package files manages a node's files in memory. A program writes a file once, others map it, and
+// records of streams refer to it. docs/streams-arrow.md is its specification.
 //
-// A file is a memfd that the server makes, and gives its maker for writing. When the maker has
-// sealed it nobody can write to it, not even the maker, so a program that maps it may rely on what
-// it has checked. It exists as long as somebody holds it, or a record refers to it or, if it has a
-// key, until its memory is needed.
+// A file is a memfd that the server creates, and passes to its maker for writing. After the maker
+// has sealed it no one can write to it, not even the maker. So a program that maps the file can
+// rely on what it has checked. A file exists as long as someone holds it or a record refers to it.
+// If it has a key, it exists further until its memory is needed.
 package files
 
 import (
@@ -24,10 +24,10 @@ import (
 	"github.com/netcraq/netcraq/streams/segment"
 )
 
-// Limits bound files. 0 means the default in the comment.
+// Limits bound files. 0 means the default at the end of the comment.
 type Limits struct {
-	Each int // per namespace. 1,024
-	All  int // 8,192
+	Each int // files per namespace. 1,024
+	All  int // files of all namespaces. 8,192
 }
 
 // Manager keeps files. It is safe for concurrent use.
@@ -42,33 +42,34 @@ type Manager struct {
 	files  map[id]*File
 	each   map[string]int
 	bytes  int64
-	keys   map[id]*list.Element // of idle, or of files in use; by key
+	keys   map[id]*list.Element // by key: elements of idle, whether the file is in use or not
 	claims map[id]chan struct{} // closed when the maker of the file with the key has finished, or given up
-	freed  chan struct{}        // closed when a record is gone that referred to a rewritable file
+	freed  chan struct{}        // closed when a record that referred to a rewritable file is gone
 	idle   *list.List           // of *File with a key, the most recently used first
 }
 
 // id is a file's name in its namespace, or its key.
 type id struct{ namespace, name string }
 
-// File is one.
+// File is a file in memory.
 type File struct {
 	Name  string // 32 hexadecimal digits
 	Bytes int64
-	// Rewritable says that who has mapped it for writing before it was sealed still writes to it.
+	// Rewritable reports whether a program that mapped the file for writing before it was sealed
+	// can still write to it.
 	Rewritable bool
 
 	m      *Manager
-	in     string // the namespace
+	in     string // its namespace
 	key    string
 	memory *segment.Sealable
 	sealed bool
-	users  int // holds, and records that refer to it
-	of     int // records that do
+	users  int // number of holds, and of records that refer to it
+	of     int // number of records that refer to it
 }
 
-// New makes a manager. take allocates memory of a namespace's for it. retire returns it when no
-// caller keeps what remains of the file. Both are called with a lock held, and must not call this
+// New makes a manager. take allocates memory of a namespace for it. retire returns the memory when
+// no caller keeps the remains of the file. Both are called with a lock held, and must not call this
 // package.
 func New(l Limits, take func(namespace string, bytes int64) error,
 	retire func(namespace string, bytes int64, r *segment.Remains)) *Manager {
@@ -90,8 +91,8 @@ func quota(do, format string, args ...any) error {
 	return nodeapi.Errorf(nodeapi.CodeQuotaExceeded, do, format, args...)
 }
 
-// Make makes a file that its caller holds, and can write to. If there is no memory for it, files
-// that nobody uses are given up. rewritable: mappings of it from before it is sealed stay writable.
+// Make makes a file that its caller holds and can write to. If there is no memory for it, unused
+// files are evicted. rewritable: mappings from before the file is sealed stay writable.
 func (m *Manager) Make(namespace string, bytes int64, rewritable bool) (*File, error) {
 	if bytes < 1 || bytes > nodeapi.MaxFileBytes {
 		return nil, nodeapi.Errorf(nodeapi.CodeInvalidArgument, "", "a file of %d bytes; it has 1 to %d", bytes, nodeapi.MaxFileBytes)
@@ -100,7 +101,7 @@ func (m *Manager) Make(namespace string, bytes int64, rewritable bool) (*File, e
 	if err != nil {
 		return nil, err
 	}
-	// Without the lock: to get the memory of a large one takes a while.
+	// Without the lock, because allocating the memory of a large file takes a while.
 	memory, err := segment.NewSealable("netcraq-file", int(bytes))
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,7 +113,7 @@ func (m *Manager) Make(namespace string, bytes int64, rewritable bool) (*File, e
 	return f, nil
 }
 
-// reserve makes a file that has no memory yet, and that nobody knows about.
+// reserve makes a file that has no memory yet, and that no one can find.
 func (m *Manager) reserve(namespace string, bytes int64) (*File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -127,7 +128,7 @@ func (m *Manager) reserve(namespace string, bytes int64) (*File, error) {
 		if err == nil {
 			break
 		}
-		// Its own first: others' unused files are given up only if that is what is missing.
+		// Evict files of its own namespace first, and others only if the server has no memory left.
 		if !m.evict(namespace) && (!errors.Is(err, ErrServerFull) || !m.evict("")) {
 			return nil, err
 		}
@@ -144,8 +145,8 @@ func (m *Manager) reserve(namespace string, bytes int64) (*File, error) {
 // ErrServerFull is in take's error if the server has no memory left, rather than the namespace.
 var ErrServerFull = errors.New("the server has no more memory for streams")
 
-// evict gives up the least recently used one of the unused files: of a namespace, or of all. m.mu
-// is held.
+// evict deletes the least recently used one of the unused files of a namespace or, with "", of all
+// namespaces. m.mu is held.
 func (m *Manager) evict(namespace string) bool {
 	for e := m.idle.Back(); e != nil; e = e.Prev() {
 		if f := e.Value.(*File); f.users == 0 && (namespace == "" || f.in == namespace) {
@@ -158,14 +159,14 @@ func (m *Manager) evict(namespace string) bool {
 	return false
 }
 
-// Evict gives up an unused file of a namespace or, with "", of all: for memory that others need.
+// Evict deletes an unused file of a namespace or, with "", of any namespace, to free its memory.
 func (m *Manager) Evict(namespace string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.evict(namespace)
 }
 
-// forget takes a file's key away. m.mu is held.
+// forget removes a file's key. m.mu is held.
 func (m *Manager) forget(f *File) {
 	if e := m.keys[id{f.in, f.key}]; f.key != "" && e != nil {
 		m.idle.Remove(e)
@@ -174,7 +175,7 @@ func (m *Manager) forget(f *File) {
 	f.key = ""
 }
 
-// drop ends an unused file that has no key. m.mu is held.
+// drop deletes an unused file without a key. m.mu is held.
 func (m *Manager) drop(f *File) {
 	delete(m.files, id{f.in, f.Name})
 	if m.each[f.in]--; m.each[f.in] == 0 {
@@ -201,7 +202,7 @@ func (f *File) release() {
 	}
 }
 
-// ReleaseRecord releases a file that HoldAll gave: the record that referred to it is gone.
+// ReleaseRecord releases a file from HoldAll, because the record that referred to it is gone.
 func (f *File) ReleaseRecord() {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
@@ -216,8 +217,8 @@ func (f *File) releaseRecord() {
 	f.release()
 }
 
-// Free returns which of some rewritable files no record refers to: when there is one or, after a
-// while, none.
+// Free returns those of some rewritable files to which no record refers. It waits until there is
+// one, at most for the given time.
 func (m *Manager) Free(ctx context.Context, namespace string, names []string, most time.Duration) (free []string,
 	err error) {
 	wait, cancel := context.WithTimeout(ctx, most)
@@ -247,10 +248,10 @@ func (m *Manager) Free(ctx context.Context, namespace string, names []string, mo
 	}
 }
 
-// Draft are descriptors for the file's maker: one to write it by, and Reader's. The caller closes
+// Draft returns descriptors for the file's maker: one for writing, and Reader's. The caller closes
 // them.
 func (f *File) Draft() ([]*os.File, error) {
-	f.m.mu.Lock() // it may be sealed at this moment
+	f.m.mu.Lock() // it may be sealed concurrently
 	w, err := f.memory.Writer()
 	f.m.mu.Unlock()
 	if err != nil {
@@ -264,7 +265,7 @@ func (f *File) Draft() ([]*os.File, error) {
 	return []*os.File{w, r[0]}, nil
 }
 
-// Reader is a descriptor for those who map it. The caller closes it.
+// Reader returns a descriptor for programs that map the file. The caller closes it.
 func (f *File) Reader() ([]*os.File, error) {
 	r, err := f.memory.Pass()
 	if err != nil {
@@ -273,9 +274,9 @@ func (f *File) Reader() ([]*os.File, error) {
 	return []*os.File{r}, nil
 }
 
-// Seal ends writing to a file: its maker has unmapped it or, if it is rewritable, has mapped it,
-// and nobody else can from now on. With a key it is found by that from now on, unless another file
-// has the key.
+// Seal ends writing to a file. The maker must have unmapped it or, if it is rewritable, must have
+// mapped it. From then on no one else can write to it. With a key, the file can be found by it,
+// unless another file has the key.
 func (m *Manager) Seal(namespace, name, key string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -311,14 +312,14 @@ func (m *Manager) Seal(namespace, name, key string) error {
 	return nil
 }
 
-// Hold finds a file that is sealed, by its name, and holds it.
+// Hold finds a sealed file by its name, and holds it.
 func (m *Manager) Hold(namespace, name string) (*File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.hold(namespace, name)
 }
 
-// hold is Hold. m.mu is held.
+// hold is Hold with m.mu held.
 func (m *Manager) hold(namespace, name string) (*File, error) {
 	f := m.files[id{namespace, name}]
 	if f == nil || !f.sealed {
@@ -328,14 +329,14 @@ func (m *Manager) hold(namespace, name string) (*File, error) {
 	return f, nil
 }
 
-// Open is Hold of several: of all, or none.
+// Open holds either all of several files, or none.
 func (m *Manager) Open(namespace string, names []string) ([]*File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.open(namespace, names)
 }
 
-// open is Open. m.mu is held.
+// open is Open with m.mu held.
 func (m *Manager) open(namespace string, names []string) ([]*File, error) {
 	out := make([]*File, 0, len(names))
 	for _, name := range names {
@@ -351,7 +352,7 @@ func (m *Manager) open(namespace string, names []string) ([]*File, error) {
 	return out, nil
 }
 
-// HoldAll is Open for a record that refers to them. ReleaseRecord releases them.
+// HoldAll is like Open, for a record that refers to the files. ReleaseRecord releases them.
 func (m *Manager) HoldAll(namespace string, names []string) ([]*File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -362,9 +363,9 @@ func (m *Manager) HoldAll(namespace string, names []string) ([]*File, error) {
 	return out, err
 }
 
-// Find finds a file by its key, and holds it. If no file has the key, the first caller gets nil,
-// and must make the file; others wait until it has, or has given up, and then the next of them
-// must.
+// Find finds a file by its key, and holds it. If no file has the key, the first caller gets nil and
+// must make the file. Others wait until it has done so or has given up; then the next one must make
+// it.
 func (m *Manager) Find(ctx context.Context, namespace, key string) (f *File, giveUp func(), err error) {
 	at := id{namespace, key}
 	for {
@@ -403,15 +404,15 @@ func (m *Manager) giveUp(at id, claim chan struct{}) {
 	}
 }
 
-// Count returns the number of files, their bytes, and how many of those that were requested by a
-// key were found, were not, and were given up.
+// Count returns the number of files, their bytes, the numbers of requested keys that were found and
+// not found, and the number of evicted files.
 func (m *Manager) Count() (files int, bytes int64, hits, misses, evicted uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.files), m.bytes, m.hits.Load(), m.misses.Load(), m.evicted.Load()
 }
 
-// Close gives up unused files. What others have mapped stays mapped.
+// Close deletes unused files. Mappings of other programs stay valid.
 func (m *Manager) Close() {
 	for m.Evict("") {
 	}

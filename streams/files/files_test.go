@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/streams/segment"
 )
 
-// world is a manager with memory of 100 bytes for each namespace, and 150 for all.
+// world is a manager with 100 bytes of memory for each namespace, and 150 bytes altogether.
 type world struct {
 	*Manager
 	each map[string]int64
@@ -54,7 +54,7 @@ func (w *world) make(t *testing.T, ns string, bytes int64, key string) *File {
 	return f
 }
 
-// is says whether a key's file is there. It is not held afterwards.
+// is reports whether a file with the key exists. It does not hold the file afterwards.
 func (w *world) is(t *testing.T, ns, key string) bool {
 	t.Helper()
 	f, giveUp, err := w.Find(t.Context(), ns, key)
@@ -69,8 +69,8 @@ func (w *world) is(t *testing.T, ns, key string) bool {
 	return true
 }
 
-// What nobody uses is given up where memory is needed, what was not asked for for the longest time
-// first; what somebody uses never is.
+// If memory is needed, unused files are evicted, in the order of their last use. Files in use are
+// never evicted.
 func TestEviction(t *testing.T) {
 	w := newWorld(Limits{})
 	a, b := w.make(t, "x", 40, "a"), w.make(t, "x", 40, "b")
@@ -79,15 +79,14 @@ func TestEviction(t *testing.T) {
 	}
 	a.Release()
 	b.Release()
-	if !w.is(t, "x", "a") { // asked for after b
+	if !w.is(t, "x", "a") { // used after b
 		t.Fatal("what has a key is gone while there is memory")
 	}
 	c := w.make(t, "x", 40, "c")
 	if w.is(t, "x", "b") || !w.is(t, "x", "a") {
 		t.Error("not the one was given up that was not asked for for the longest time")
 	}
-	// The namespace y has memory of its own, but the server has not: what x does not use is given
-	// up.
+	// The namespace y has memory left, but the server has not, so an unused file of x is evicted.
 	d := w.make(t, "y", 90, "")
 	if w.is(t, "x", "a") || !w.is(t, "x", "c") {
 		t.Error("what others do not use stays, or what they use does not")
@@ -112,12 +111,12 @@ func TestBounds(t *testing.T) {
 	for i := range 3 {
 		w.make(t, "x", 1, fmt.Sprint(i)).Release()
 	}
-	f := w.make(t, "x", 1, "new") // in place of the first
+	f := w.make(t, "x", 1, "new") // this evicts the first file
 	if w.is(t, "x", "0") {
 		t.Error("there are more files than there may be")
 	}
 	w.make(t, "y", 1, "")
-	if _, err := w.Make("y", 1, false); err != nil { // in place of one of x
+	if _, err := w.Make("y", 1, false); err != nil { // this evicts a file of x
 		t.Error(err)
 	}
 	if _, err := w.Make("z", 1, false); err != nil {
@@ -129,7 +128,7 @@ func TestBounds(t *testing.T) {
 	f.Release()
 }
 
-// draft makes a file of 64 bytes, not sealed, and maps it. Whoever asked unmaps it.
+// draft makes a file of 64 bytes that is not sealed, and maps it. The caller unmaps it.
 func (w *world) draft(t *testing.T, rewritable bool) (*File, []*os.File, []byte) {
 	t.Helper()
 	f, err := w.Make("x", 64, rewritable)
@@ -151,8 +150,8 @@ func (w *world) draft(t *testing.T, rewritable bool) (*File, []*os.File, []byte)
 	return f, draft, b
 }
 
-// Nobody writes to a file that is sealed: not its maker either, by what he has, and it is not
-// sealed while he still could.
+// No one can write to a sealed file, not even its maker with the descriptors and mappings it has. A
+// file cannot be sealed while its maker could still write to it.
 func TestSeal(t *testing.T) {
 	w := newWorld(Limits{})
 	f, draft, b := w.draft(t, false)
@@ -210,7 +209,7 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// A maker who seals in the server's place, so that it cannot, has made nothing.
+// If a maker applies seals itself, so that the server cannot, the file is not usable.
 func TestSealedByTheMaker(t *testing.T) {
 	w := newWorld(Limits{})
 	f, _ := w.Make("x", 64, false)
@@ -231,8 +230,8 @@ func TestSealedByTheMaker(t *testing.T) {
 	}
 }
 
-// Of those who ask for a key one makes it. If he gives up, the next one does; who waits no more,
-// does not wait.
+// One of the callers that want a key makes the file. If it gives up, the next one makes it. A
+// caller whose context has ended does not wait.
 func TestClaims(t *testing.T) {
 	w := newWorld(Limits{})
 	_, giveUp, err := w.Find(t.Context(), "x", "k")
@@ -265,7 +264,7 @@ func TestClaims(t *testing.T) {
 			makers++
 			first := makers == 1
 			mu.Unlock()
-			if !first { // the first gives up, as a program that dies does
+			if !first { // the first caller gives up, as a program that dies does
 				w.make(t, "x", 10, "k").Release()
 			}
 		})
@@ -278,14 +277,14 @@ func TestClaims(t *testing.T) {
 	if f, _, hits, misses, _ := w.Count(); f != 1 || hits != 6 || misses != 3 {
 		t.Errorf("%d files, %d found, %d not", f, hits, misses)
 	}
-	// Another namespace has keys of its own.
+	// Another namespace has its own keys.
 	if w.is(t, "y", "k") {
 		t.Error("a namespace finds what is another's")
 	}
 }
 
-// Who has mapped a rewritable file before it was sealed writes on; nobody else can begin to, by
-// whatever descriptor, nor take memory out of it.
+// A program that has mapped a rewritable file before it was sealed can still write to it. No one
+// else can begin to write, with any descriptor, or remove memory from it.
 func TestRewritable(t *testing.T) {
 	w := newWorld(Limits{})
 	f, draft, b := w.draft(t, true)
@@ -335,7 +334,7 @@ func TestRewritable(t *testing.T) {
 	}
 }
 
-// A rewritable file is free as long as no record refers to it, whoever else holds it.
+// A rewritable file is free while no record refers to it, whoever else holds it.
 func TestFree(t *testing.T) {
 	w := newWorld(Limits{})
 	rewritable := func() *File {
@@ -377,7 +376,7 @@ func TestFree(t *testing.T) {
 	}
 	waited := make(chan string)
 	go func() { waited <- free(time.Minute) }()
-	first[0].ReleaseRecord() // a: another record refers to it
+	first[0].ReleaseRecord() // another record still refers to a
 	first[1].ReleaseRecord()
 	if got := <-waited; got != fmt.Sprint(names[1:]) {
 		t.Errorf("free: %s", got)

@@ -1,6 +1,7 @@
-// Package ledger is the ledger of a stream's partition: which objects its ring has, where the next
-// record goes, who holds what, and whom the writer has to wait for. It has no memory of records, no
-// goroutines and no clock: the broker does what it says, and gives it the time.
+// Package ledger is the ledger of a stream's partition: the objects in its ring, the place of the
+// next record, what each consumer holds, and the consumers that the writer must wait for. It has no
+// memory of records, no goroutines and no clock: the broker executes its decisions, and passes it
+// the time.
 package ledger
 
 import (
@@ -10,21 +11,21 @@ import (
 	"strings"
 )
 
-// Rules are a stream's, for its consumers. Times are in nanoseconds.
+// Rules are a stream's rules for its consumers. Times are in nanoseconds.
 type Rules struct {
-	// Skip moves every consumer on that is behind by the whole ring, without waiting for it.
+	// Skip moves a consumer on without waiting when it is behind by the whole ring.
 	Skip bool
-	// Stall is how long the writer waits for a consumer that releases nothing. Then that one is
-	// moved on, and not waited for again until it has heard of that.
+	// Stall is the time for which the writer waits for a consumer that releases nothing. Then the
+	// consumer is moved on, and the writer does not wait for it again until it has noticed that.
 	Stall int64
-	// Keep is how long objects that a named consumer has not released are held after it has left.
+	// Keep is the time for which unreleased objects of a named consumer are held after it has left.
 	Keep int64
-	// Names bounds the consumers of an owner whose positions are remembered. Of all owners twice as
-	// many are.
+	// Names bounds the consumers of an owner whose positions are remembered. All owners together
+	// have twice as many.
 	Names int
 }
 
-// ID names a consumer that is there.
+// ID identifies a connected consumer.
 type ID uint64
 
 // Ring is the ledger of one partition. It is not safe for concurrent use.
@@ -33,60 +34,60 @@ type Ring struct {
 	objects uint64
 	room    int // bytes of records in an object
 
-	base  uint64 // this ring never had an object with a smaller number
+	base  uint64 // the number of the first object that this ring ever had
 	begun uint64
 	next  uint64 // offset of the next record
-	used  int    // of the newest object
+	used  int    // bytes of records in the newest object
 	count int
-	first []uint64 // by place in the ring: the offset of the first record
+	first []uint64 // by index in the ring: the offset of the first record
 
 	there map[ID]*consumer
-	named map[string]*consumer // there or not
+	named map[string]*consumer // by name, connected or not
 	waits map[string]wait      // by owner
 }
 
-// wait is how long the writer has waited for the consumers of one owner: for an object at most
-// [Rules].Keep and Stall together, whatever names they have and however often they join.
+// wait is the time for which the writer has waited for the consumers of one owner. For an object
+// that is at most [Rules].Keep plus Stall, whatever names they have and however often they join.
 type wait struct {
-	object uint64 // they hold it, and the next one is to take its place
+	object uint64 // they hold this object, which must be replaced next
 	since  int64  // when the writer first had to wait for one of them
-	spent  uint64 // they had that time: the writer does not wait for them before this object is to go
+	spent  uint64 // their time is used up: the writer does not wait for them before it must replace this object
 }
 
 type consumer struct {
-	id   ID     // 0: it is not there
+	id   ID     // 0: it is not connected
 	name string // with its owner (Owned)
-	held uint64 // objects from this number on
+	held uint64 // it holds the objects from this number on
 	next uint64 // it is done with records before this offset
-	// start is the first record that it gets. The cursor page says so before the consumer has its
-	// answer, so only a later offset moves next: until then, the consumer still gets the count of
-	// what it missed before start.
+	// start is the first record that it gets. The cursor page contains start before the consumer
+	// has its answer, so only a later offset changes next. Until then, the consumer still gets the
+	// count of the records that it missed before start.
 	start  uint64
-	before *consumer // state of the name before this one joined; nil: the name was not known
+	before *consumer // state of the name before this consumer joined; nil: the name was unknown
 	skip   bool
 	waited bool  // the writer waits for it ...
-	since  int64 // ... since then
-	lost   bool  // it was moved on, and has not confirmed that: it is not waited for
-	until  int64 // of one that is not connected: until when it holds something
+	since  int64 // ... since this time
+	lost   bool  // it was moved on and has not confirmed that, so the writer does not wait for it
+	until  int64 // if it is not connected: the time until which it holds objects
 }
 
-// Place is where a record goes.
+// Place is the place of a record.
 type Place struct {
 	Object uint64
-	At     int // bytes from the beginning of its records
+	At     int // offset in the object's records
 	Offset uint64
-	Begins bool   // the object is begun with it, in place of another one
-	Used   int    // bytes of the object's records with it, ...
-	Count  int    // ... and how many
-	Moved  uint64 // consumers that were moved on for it
+	Begins bool   // the record begins the object, which replaces another one
+	Used   int    // bytes of the object's records, including this one
+	Count  int    // number of the object's records, including this one
+	Moved  uint64 // number of consumers that were moved on for it
 }
 
-// Blocker is a consumer for whom the writer has to wait.
+// Blocker is a consumer for which the writer has to wait.
 type Blocker struct {
-	ID    ID // 0: one that has left, and whose place is kept
+	ID    ID // 0: it has left, and its position is kept
 	Until int64
-	// Want is the object from which on it may hold: the writer has some room then, and not just
-	// enough for one record.
+	// Want is the first object that it may continue to hold. It leaves the writer room for more
+	// than one record.
 	Want uint64
 }
 
@@ -96,14 +97,14 @@ func New(objects, room int, rules Rules) *Ring {
 		there: map[ID]*consumer{}, named: map[string]*consumer{}, waits: map[string]wait{}}
 }
 
-// Held is an object that a ring begins with.
+// Held is an object of a restored ring.
 type Held struct {
 	First       uint64
 	Used, Count int
 }
 
-// Restore makes the ledger of a ring that has objects already: those from number base on. next is
-// the offset of the next record, if there are none.
+// Restore makes the ledger of a ring that already has objects, from number base on. If there are
+// none, next is the offset of the next record.
 func Restore(objects, room int, rules Rules, base, next uint64, has []Held) (*Ring, error) {
 	r := New(objects, room, rules)
 	if len(has) > objects {
@@ -124,11 +125,11 @@ func Restore(objects, room int, rules Rules, base, next uint64, has []Held) (*Ri
 	return r, nil
 }
 
-// Next is the offset of the next record, Begun the number of the next object.
+// Next returns the offset of the next record, Begun the number of the next object.
 func (r *Ring) Next() uint64  { return r.next }
 func (r *Ring) Begun() uint64 { return r.begun }
 
-// Oldest is the number of the oldest object that is there, and the offset of its first record.
+// Oldest returns the number of the oldest existing object, and the offset of its first record.
 func (r *Ring) Oldest() (object, offset uint64) {
 	object = max(r.base, r.begun-min(r.begun, r.objects))
 	if object == r.begun {
@@ -137,8 +138,8 @@ func (r *Ring) Oldest() (object, offset uint64) {
 	return object, r.first[object%r.objects]
 }
 
-// Append finds the place of a record of the given size. If it has to wait for consumers, there is
-// no place yet, and blockers has those consumers. A size is at most the room of an object.
+// Append finds the place of a record of the given size. If the writer must first wait for
+// consumers, it returns them as blockers, and no place. size must not exceed the room of an object.
 func (r *Ring) Append(size int, now int64) (p Place, blockers []Blocker) {
 	if r.begun == r.base || r.used+size > r.room {
 		if p.Moved, blockers = r.reclaim(now); len(blockers) > 0 {
@@ -156,8 +157,8 @@ func (r *Ring) Append(size int, now int64) (p Place, blockers []Blocker) {
 	return p, nil
 }
 
-// reclaim makes room for the next object: either nobody holds the one in its place any more, or it
-// returns the holders to wait for. moved is how many were moved on.
+// reclaim makes room for the next object. If consumers hold the object that must be replaced, it
+// returns them as blockers. moved is the number of consumers that were moved on.
 func (r *Ring) reclaim(now int64) (moved uint64, blockers []Blocker) {
 	if r.begun-r.base < r.objects {
 		return 0, nil
@@ -189,7 +190,7 @@ func (r *Ring) reclaim(now int64) (moved uint64, blockers []Blocker) {
 		}
 		late, spent = append(late, c), append(spent, owner)
 	}
-	if len(blockers) > 0 { // nothing is taken from anybody yet
+	if len(blockers) > 0 { // no consumer was moved on yet
 		return 0, blockers
 	}
 	for _, owner := range spent {
@@ -209,7 +210,8 @@ func (r *Ring) reclaim(now int64) (moved uint64, blockers []Blocker) {
 	return moved, nil
 }
 
-// waitsUntil says until when the writer waits for consumers of an owner that hold an object.
+// waitsUntil returns the time until which the writer waits for an owner's consumers that hold an
+// object.
 func (r *Ring) waitsUntil(owner string, object uint64, now int64) int64 {
 	w, ok := r.waits[owner]
 	if object < w.spent {
@@ -222,7 +224,7 @@ func (r *Ring) waitsUntil(owner string, object uint64, now int64) int64 {
 	return w.since + r.rules.Keep + r.rules.Stall
 }
 
-// all are the consumers that may hold something, in an order that does not change.
+// all returns the consumers that may hold something, in a deterministic order.
 func (r *Ring) all() []*consumer {
 	out := make([]*consumer, 0, len(r.there)+len(r.named))
 	for _, id := range slices.Sorted(maps.Keys(r.there)) {
@@ -236,29 +238,29 @@ func (r *Ring) all() []*consumer {
 	return out
 }
 
-// From says where a consumer begins.
+// From is the kind of position at which a consumer begins.
 type From int
 
 const (
-	// Known: where the consumer of this name was; one that is not known begins with the oldest.
+	// Known: the last position of the consumer's name; if that is unknown, the oldest record.
 	Known From = iota
 	Earliest
 	Latest
-	At // an offset
+	At // the given offset
 )
 
-// Start is the position where it begins.
+// Start is the position at which a consumer begins.
 type Start struct {
 	Object uint64 // it holds objects from here on
 	Offset uint64 // the first record that it gets
-	Missed uint64 // records between the requested one and that one, which are gone
+	Missed uint64 // number of records between the requested one and that one; they are gone
 }
 
 // Errors of Join and LetGo.
 type (
-	// Beyond: the record is not there yet.
+	// Beyond: the record does not exist yet.
 	Beyond struct{ Offset, Next uint64 }
-	// TooMany names are remembered.
+	// TooMany: too many names are remembered.
 	TooMany struct{ Names int }
 	// Forged: a consumer's report is impossible.
 	Forged struct{ Held, Begun, Offset, Next uint64 }
@@ -275,7 +277,7 @@ func (e Forged) Error() string {
 		e.Held, e.Begun, e.Offset, e.Next)
 }
 
-// Find returns where a consumer begins that wants the record of an offset.
+// Find returns where a consumer begins that requests the record with an offset.
 func (r *Ring) Find(offset uint64) (Start, error) {
 	if offset > r.next {
 		return Start{}, Beyond{offset, r.next}
@@ -291,9 +293,9 @@ func (r *Ring) Find(offset uint64) (Start, error) {
 	return s, nil
 }
 
-// Join adds a consumer. If another one has the name, this one takes it over, and replaced is the
-// other one, which has left. A consumer without a name is Owned by its owner all the same. skip: it
-// is moved on rather than waited for.
+// Join adds a consumer. If another one has the name, the new one takes over the name, and replaced
+// is the old one, which has left. A consumer without a name is Owned by its owner, too. skip: it is
+// moved on instead of waited for.
 func (r *Ring) Join(id ID, name string, from From, offset uint64, skip bool, now int64) (s Start, replaced ID,
 	err error) {
 	before := r.find(name)
@@ -324,11 +326,11 @@ func (r *Ring) Join(id ID, name string, from From, offset uint64, skip bool, now
 	return s, replaced, nil
 }
 
-// Owned is a name as a Ring has it: consumers of different owners have nothing to do with each
-// other, whatever their names. An owner's name has no zero byte.
+// Owned combines an owner and a name, so that consumers of different owners are always different.
+// An owner's name contains no zero byte.
 func Owned(owner, name string) string { return owner + "\x00" + name }
 
-// Bare is the part of a name after the owner.
+// Bare returns the part of a name after the owner.
 func Bare(name string) string {
 	if _, bare, ok := strings.Cut(name, "\x00"); ok {
 		return bare
@@ -338,8 +340,8 @@ func Bare(name string) string {
 
 func ownerOf(name string) string { return name[:len(name)-len(Bare(name))] }
 
-// find finds the consumer of a name. A name that was remembered without an owner, by a server of a
-// former version, becomes that of the first owner who uses it.
+// find finds the consumer with a name. A name that an earlier version of the server remembered
+// without an owner is assigned to the first owner that uses it.
 func (r *Ring) find(name string) *consumer {
 	bare := Bare(name)
 	if c := r.named[bare]; c != nil && r.named[name] == nil && ownerOf(bare) == "" && c.id == 0 {
@@ -349,9 +351,10 @@ func (r *Ring) find(name string) *consumer {
 	return r.named[name]
 }
 
-// roomForName says whether another name may be remembered. If there are too many, it forgets the
-// name that has held nothing for the longest time: of the same owner, if that has its share, and
-// otherwise of the owner that has most, if that is more.
+// roomForName reports whether another name may be remembered. If there are too many, it forgets the
+// name that has held nothing for the longest time. It chooses among the names of the same owner if
+// that owner has its full share, and otherwise among those of the owner with most names, if that
+// has more.
 func (r *Ring) roomForName(name string, now int64) bool {
 	owner, of := ownerOf(name), map[string]int{}
 	for other := range r.named {
@@ -378,9 +381,9 @@ func (r *Ring) roomForName(name string, now int64) bool {
 	return idle != nil
 }
 
-// LetGo processes a consumer's report: it holds objects from held on, and is done with records
-// before next. A report of less than before changes nothing. A report of a consumer that is not
-// connected is ignored.
+// LetGo processes a consumer's report: it holds objects from number held on, and is done with
+// records before next. Smaller values than in an earlier report have no effect. Reports of
+// consumers that are not connected are ignored.
 func (r *Ring) LetGo(id ID, held, next uint64) error {
 	c := r.there[id]
 	if c == nil {
@@ -399,8 +402,8 @@ func (r *Ring) LetGo(id ID, held, next uint64) error {
 	return nil
 }
 
-// Withdraw undoes a Join whose consumer is told that it failed: its name is where it was before.
-// The consumer that had the name has left.
+// Withdraw undoes a Join, because the consumer was told that it failed: its name gets its earlier
+// position. The consumer that had the name before has left.
 func (r *Ring) Withdraw(id ID, now int64) {
 	c := r.there[id]
 	if c == nil {
@@ -420,8 +423,8 @@ func (r *Ring) Withdraw(id ID, now int64) {
 	}
 }
 
-// Leave is for a consumer that has gone. What one without a name held is given back; what one with
-// a name held is kept for a while.
+// Leave removes a consumer. If it has no name, its objects are released. If it has one, they are
+// held for some time.
 func (r *Ring) Leave(id ID, now int64) {
 	c := r.there[id]
 	if c == nil {
@@ -437,10 +440,10 @@ func (r *Ring) Leave(id ID, now int64) {
 	}
 }
 
-// Commit records the position of a named consumer that reads without being connected: what it has
-// not read yet is kept for it for a while. Records that are gone still count as unread, so that the
-// consumer gets their number until it asks for a later record: an answer may be lost. Commit does
-// nothing for a connected consumer.
+// Commit records the position of a named consumer that reads without being connected. Its unread
+// records are held for some time. Records that are gone still count as unread. So the consumer gets
+// their number until it requests a later record, even if an answer is lost. Commit does nothing for
+// a connected consumer.
 func (r *Ring) Commit(name string, next uint64, now int64) error {
 	c := r.find(name)
 	if c != nil && c.id != 0 {
@@ -464,7 +467,7 @@ func (r *Ring) Commit(name string, next uint64, now int64) error {
 	return nil
 }
 
-// Where says how far the consumer of a name is.
+// Where returns the position of the consumer with a name.
 func (r *Ring) Where(name string) (next uint64, known bool) {
 	if c := r.find(name); c != nil {
 		return c.next, true
@@ -472,10 +475,10 @@ func (r *Ring) Where(name string) (next uint64, known bool) {
 	return 0, false
 }
 
-// Fits says whether a record fits into the newest object, so that the writer need not wait.
+// Fits reports whether a record fits into the newest object, so that the writer need not wait.
 func (r *Ring) Fits(size int) bool { return r.begun > r.base && r.used+size <= r.room }
 
-// Forget gives back what a name has, unless its consumer is connected.
+// Forget forgets a name, and releases its objects, unless its consumer is connected.
 func (r *Ring) Forget(name string) bool {
 	c := r.named[name]
 	if c == nil || c.id != 0 {
@@ -485,7 +488,7 @@ func (r *Ring) Forget(name string) bool {
 	return true
 }
 
-// Positions are, by name, the offsets of the records that consumers want next.
+// Positions returns, by name, the offsets of the records that consumers read next.
 func (r *Ring) Positions() map[string]uint64 {
 	out := make(map[string]uint64, len(r.named))
 	for name, c := range r.named {
@@ -494,8 +497,8 @@ func (r *Ring) Positions() map[string]uint64 {
 	return out
 }
 
-// Remember adds a name that an earlier ledger had, as if its consumer had just left. It has missed
-// what is gone.
+// Remember adds a name from an earlier ledger, as if its consumer had just left. Records that are
+// gone count as missed.
 func (r *Ring) Remember(name string, next uint64, now int64) {
 	if r.named[name] != nil || len(r.named) >= 2*r.rules.Names {
 		return

@@ -9,29 +9,29 @@ import (
 	"github.com/netcraq/netcraq/internal/racedetector"
 )
 
-// record is one of the model's ring.
+// record is a record of the model's ring.
 type record struct {
 	offset uint64
 	size   int
 }
 
-// model is what a ring has to be, in as plain a way as can be: every object that was ever begun,
-// with its records.
+// model is the specification of a ring in the simplest form: all objects that were ever begun, with
+// their records.
 type model struct {
 	objects [][]record
 	next    uint64
 }
 
-// reader is a consumer of the model: what it has let go of, and what it may still look at.
+// reader is a consumer of the model: what it has released, and what it may still read.
 type reader struct {
 	name  string
 	id    ID
 	there bool
 	held  uint64
 	next  uint64
-	start uint64 // before it has a record after this one, it may not have heard what it missed
+	start uint64 // until it is done with this record, it may not know the number of missed records
 	skip  bool
-	lost  bool // it was moved on, and has not heard of that
+	lost  bool // it was moved on, and does not know it yet
 	until int64
 }
 
@@ -42,7 +42,7 @@ const (
 	keep    = 80
 )
 
-// walk does a random walk, and fails where the ledger breaks what docs/streams.md promises.
+// walk does a random walk, and returns an error if the ledger breaks a promise of docs/streams.md.
 func walk(seed uint64, tell bool) (trace []string, err error) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	rules := Rules{Skip: seed%4 == 0, Stall: stall, Keep: keep, Names: 3}
@@ -54,10 +54,11 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 			trace = append(trace, fmt.Sprintf("%4d ", now)+fmt.Sprintf(format, args...))
 		}
 	}
-	// blockedSince is since when the writer has waited for a reader that releases nothing.
+	// blockedSince is the time since which the writer has waited for a reader that releases
+	// nothing.
 	blockedSince := map[*reader]int64{}
-	// All readers have one owner. Since waySince the writer has found some in the way of the
-	// object way. It does not wait for them before object spent is to go.
+	// All readers have one owner. Since waySince the writer has found some of them in the way of
+	// object `way`. It does not wait for them before it must replace object `spent`.
 	way, waySince, spent := -1, int64(0), 0
 	for range 400 {
 		now += r.Int64N(6)
@@ -87,7 +88,7 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 			if len(holders) > 0 && victim != way && victim >= spent {
 				way, waySince = victim, now
 			}
-			over := victim < spent || now >= waySince+keep+stall // all that its owner may have
+			over := victim < spent || now >= waySince+keep+stall // the owner's time is used up
 			place, blockers := ring.Append(size, now)
 			log("append %d: %+v, blockers %v", size, place, blockers)
 			if len(blockers) > 0 {
@@ -107,7 +108,7 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 				}
 				continue
 			}
-			for _, c := range holders { // it was taken from them: they had their time
+			for _, c := range holders { // they were moved on, so their time must have been used up
 				since, ok := blockedSince[c]
 				if !over && (!c.there || !ok || now < since+stall) {
 					return trace, fmt.Errorf("object %d was taken from reader %d, which held it", begun-objects, c.id)
@@ -124,9 +125,9 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 							moved++
 							c.lost = !c.skip && !rules.Skip
 						} else {
-							c.until = min(c.until, now) // it holds nothing any more
+							c.until = min(c.until, now) // it no longer holds anything
 						}
-						c.held = begun // moved on
+						c.held = begun // it was moved on
 						delete(blockedSince, c)
 					}
 				}
@@ -143,7 +144,7 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 			}
 			m.objects[n] = append(m.objects[n], record{m.next, size})
 			m.next++
-		case k < 8: // somebody joins
+		case k < 8: // a consumer joins
 			c := &reader{id: last + 1, there: true, skip: r.IntN(4) == 0}
 			if r.IntN(2) == 0 {
 				c.name = string(rune('a' + r.IntN(5)))
@@ -199,7 +200,7 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 			if start := max(ask, first); s.Offset != start || s.Missed != start-ask {
 				return trace, fmt.Errorf("start %+v, asked for %d of %d to %d", s, ask, first, m.next)
 			}
-			// The object is the one that has the record, or will have it.
+			// The object must be the one that has the record, or will have it.
 			if s.Object < oldest || s.Object > uint64(len(m.objects)) {
 				return trace, fmt.Errorf("object %d of %d to %d", s.Object, oldest, len(m.objects))
 			}
@@ -214,7 +215,7 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 				return trace, fmt.Errorf("replaced %d", replaced)
 			}
 			last++
-			if r.IntN(5) == 0 { // the consumer is told that it failed
+			if r.IntN(5) == 0 { // the consumer is told that the join failed
 				ring.Withdraw(c.id, now)
 				log("%d is withdrawn", c.id)
 				next, known := ring.Where(c.name)
@@ -246,7 +247,7 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 				}
 			}
 			readers = append(rest, c)
-		case k < 10: // somebody lets go
+		case k < 10: // a consumer releases objects
 			if len(readers) == 0 {
 				continue
 			}
@@ -254,7 +255,7 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 			if !c.there {
 				continue
 			}
-			if c.lost && r.IntN(2) == 0 { // it is where it was, and has done nothing
+			if c.lost && r.IntN(2) == 0 { // a report without progress
 				if err := ring.LetGo(c.id, c.held-1, c.next); err != nil {
 					return trace, err
 				}
@@ -280,7 +281,7 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 					c.next = next
 				}
 			}
-		default: // somebody goes
+		default: // a consumer leaves
 			if len(readers) == 0 {
 				continue
 			}
@@ -316,11 +317,12 @@ func has(r *Ring, name string) bool {
 	return ok
 }
 
-// TestWalks: whatever comes in whatever order, no object is taken from somebody who holds it before
-// its time is over, nobody waits for no reason, and every record has the next offset and its place.
+// TestWalks: for any sequence of events, no object is taken from a consumer before its time is used
+// up, the writer never waits without a reason, and every record has the next offset and the right
+// place.
 func TestWalks(t *testing.T) {
 	walks := uint64(1000)
-	if racedetector.Enabled { // there is one goroutine
+	if racedetector.Enabled { // there is only one goroutine
 		walks = 100
 	}
 	for seed := range walks {
@@ -334,7 +336,7 @@ func TestWalks(t *testing.T) {
 	}
 }
 
-// TestRestore: a ledger that is made of what another one's ring has continues where that was.
+// TestRestore: a ledger that is restored from another one's ring continues correctly.
 func TestRestore(t *testing.T) {
 	rules := Rules{Stall: stall, Keep: keep, Names: 2}
 	a := New(objects, space, rules)
@@ -371,8 +373,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestOwners: an owner's consumers have nothing to do with another's of the same names, and one
-// that uses many names takes none from another that has fewer.
+// TestOwners: consumers with the same name but different owners are independent. An owner with many
+// names takes none from an owner with fewer.
 func TestOwners(t *testing.T) {
 	const names = 4
 	r := New(objects, space, Rules{Stall: stall, Keep: keep, Names: names})
@@ -386,7 +388,7 @@ func TestOwners(t *testing.T) {
 		}
 	}
 	many := 0
-	for now := int64(0); now < 3*keep; now += keep { // also when what was held has lapsed
+	for now := int64(0); now < 3*keep; now += keep { // also after the holding time has passed
 		for i := range 3 * names {
 			if err := commit("other", string(rune('a'+i)), 3, now); err == nil {
 				many++
@@ -404,13 +406,13 @@ func TestOwners(t *testing.T) {
 			t.Errorf("%s is at %d, known: %v", name, next, known)
 		}
 	}
-	// A third has its turn: of the two that have more, one gives up what has lapsed.
+	// A third owner gets its share: one of the two with more names loses a name that holds nothing.
 	for _, name := range []string{"a", "b"} {
 		if err := commit("third", name, 2, 4*keep); err != nil {
 			t.Error(err)
 		}
 	}
-	// What a former version remembered goes to the first owner who asks for it.
+	// A name from an earlier version goes to the first owner that uses it.
 	r = New(objects, space, Rules{Keep: keep, Names: names})
 	r.Append(24, 0)
 	r.Remember("old", 1, 0)
@@ -427,9 +429,10 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// TestHeldUpByOneOwner: an owner holds the writer up for an object no longer than one consumer that
-// goes and comes back could, by however many names, and by consumers without one that take turns.
-// Then the writer does not wait for the owner for a round of the ring, except for others it does.
+// TestHeldUpByOneOwner: an owner delays the writer for an object no longer than one consumer could
+// that leaves and returns, even if it uses many names, or consumers without a name that take turns.
+// Then the writer does not wait for this owner for one round of the ring. It still waits for other
+// owners.
 func TestHeldUpByOneOwner(t *testing.T) {
 	const names = 64
 	full := func() *Ring {
@@ -483,7 +486,7 @@ func TestHeldUpByOneOwner(t *testing.T) {
 		if n := len(r.waits); n > 1 {
 			t.Errorf("%s: %d owners are remembered", what, n)
 		}
-		// Another owner's consumer is waited for meanwhile.
+		// The writer still waits for another owner's consumer.
 		other := join(r, Owned("other", ""), last)
 		_, blockers := r.Append(space, last)
 		if !slices.ContainsFunc(blockers, func(b Blocker) bool { return b.ID == other && b.Until == last+stall }) {

@@ -7,12 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel clears memory when it gives it, and takes as long again when it gets it back. One
-// thread of low priority does both for all files, one after the other. So a caller who makes and
-// throws away large files all the time does not take the processors that others' requests need. And
-// memory that was given back is free before more is asked for.
+// The kernel clears memory when it allocates it, and takes as long to free it. One thread with low
+// priority does both for all files, one after another. So a caller that continuously creates and
+// drops large files does not take the processors that requests of others need. And memory is freed
+// before more is requested.
 
-// asidePriority is the thread's nice value: it gets a third of what another thread gets.
+// asidePriority is the thread's nice value. It gets a third of the processor time of another
+// thread.
 const asidePriority = 5
 
 var (
@@ -28,14 +29,14 @@ var (
 	})
 )
 
-// aside runs a function in that thread, and returns when it has run.
+// aside runs a function in that thread, and returns when it has finished.
 func aside(do func()) {
 	done := make(chan struct{})
 	later(func() { do(); close(done) })
 	<-done
 }
 
-// later has that thread run a function after those that it has been given before.
+// later makes that thread run a function after the functions that it already has.
 func later(do func()) {
 	started()
 	tasks <- do

@@ -1,10 +1,10 @@
 // Package segment makes the files in memory that a broker of streams shares with consumers, and the
-// files that it keeps for itself. api/stream defines their content.
+// broker's own files. api/stream defines their content.
 //
-// A consumer gets a descriptor of a memfd that is open for reading. It cannot map it for writing,
-// nor get such a mapping by mprotect, nor open it again by /proc: after the broker's own mapping no
-// other one can be writable (F_SEAL_FUTURE_WRITE), not even root's. It cannot be truncated, so no
-// reader is sent SIGBUS.
+// A consumer gets a descriptor of a memfd that is open for reading. It cannot map the memfd for
+// writing, make a mapping writable by mprotect, or open the memfd again through /proc: after the
+// broker's own mapping no further writable mapping is possible (F_SEAL_FUTURE_WRITE), even for
+// root. The memfd cannot be truncated, so no reader is sent SIGBUS.
 package segment
 
 import (
@@ -19,14 +19,14 @@ import (
 
 // Memory is a mapping of a whole file.
 type Memory struct {
-	// Bytes are the file's. They are gone after Close.
+	// Bytes is the content of the file. It is invalid after Close.
 	Bytes []byte
 
-	file  *os.File // descriptor for consumers; nil: it is not for consumers
+	file  *os.File // descriptor for consumers; nil: the file is not for consumers
 	close sync.Once
 }
 
-// New makes a memfd of a size that this process alone can write to, with a descriptor for readers.
+// New makes a memfd of a size to which only this process can write, with a descriptor for readers.
 func New(name string, size int) (*Memory, error) {
 	f, err := create(name, size)
 	if err != nil {
@@ -50,7 +50,8 @@ func New(name string, size int) (*Memory, error) {
 	return m, nil
 }
 
-// NewShared makes a memfd of a size that this process and whoever is given its descriptor write to.
+// NewShared makes a memfd of a size to which this process and receivers of its descriptor can
+// write.
 func NewShared(name string, size int) (*Memory, error) {
 	f, err := create(name, size)
 	if err != nil {
@@ -70,9 +71,9 @@ func NewShared(name string, size int) (*Memory, error) {
 	return m, nil
 }
 
-// create makes a memfd that is open for reading and writing. The kernel does not count what
-// memfd_create opens among a file's writers, so create opens the file again: Remains relies on the
-// count.
+// create makes a memfd that is open for reading and writing. The kernel does not count
+// memfd_create's descriptor among a file's writers, but Remains relies on this count. So create
+// opens the file again.
 func create(name string, size int) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_NOEXEC_SEAL)
 	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
@@ -98,26 +99,26 @@ func create(name string, size int) (*os.File, error) {
 	return f, nil
 }
 
-// Make makes a file of a size, all zero, and maps it for this process alone.
+// Make makes a file of a size, filled with zeros, and maps it only for this process.
 func Make(path string, size int) (*Memory, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	// A file with holes would end this process if there is no memory for them.
+	// Writing into a hole would crash this process if there is no memory for it.
 	if err := allocate(f, int64(size)); err != nil {
 		return nil, fmt.Errorf("%s, of %d bytes: %w", path, size, err)
 	}
 	return mapFile(f, size)
 }
 
-// allocateStep is how many bytes one call of fallocate allocates. The kernel clears them meanwhile,
-// at some GB a second. A call that takes longer keeps one of Go's processors from other goroutines,
-// for 10 ms at worst, and a signal makes the kernel take back everything that it has given.
+// allocateStep is the number of bytes that one call of fallocate allocates. The kernel clears them
+// during the call, at some GB a second. A longer call would keep one of Go's processors from other
+// goroutines for up to 10 ms, and a signal would make the kernel undo the whole call.
 const allocateStep = 256 << 10
 
-// allocate gives a file memory for its first size bytes.
+// allocate allocates memory for the first size bytes of a file.
 func allocate(f *os.File, size int64) error {
 	step := func(at, n int64) error {
 		var err error
@@ -137,7 +138,7 @@ func allocate(f *os.File, size int64) error {
 	return nil
 }
 
-// Open maps a file that Make has made. It does not touch a file of another size: what was cut off
+// Open maps a file that Make has made. It does not touch a file of another size, whose missing part
 // is lost.
 func Open(path string, size int) (*Memory, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
@@ -164,17 +165,18 @@ func mapFile(f *os.File, size int) (*Memory, error) {
 	return &Memory{Bytes: b}, nil
 }
 
-// Pass is a descriptor for a consumer. The caller closes it.
+// Pass returns a descriptor for a consumer. The caller closes it.
 func (m *Memory) Pass() (*os.File, error) {
 	defer runtime.KeepAlive(m)
 	return duplicate(m.file)
 }
 
-// Close unmaps it, and forgets it. What consumers have mapped stays mapped.
+// Close unmaps the memory and closes the file. Mappings of consumers stay valid.
 func (m *Memory) Close() { m.Retire().Close() }
 
-// Retire is Close for memory that may have been passed to others: the result tells the caller when
-// the kernel has freed it. The second Retire, and that of a file that is never passed, return nil.
+// Retire is like Close, for memory that may have been passed to other programs: the result tells
+// the caller when the kernel has freed it. A second call, and a call for a file that is never
+// passed, return nil.
 func (m *Memory) Retire() (r *Remains) {
 	m.close.Do(func() {
 		_ = unix.Munmap(m.Bytes)

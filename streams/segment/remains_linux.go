@@ -7,30 +7,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Remains are a memfd that this process no longer uses. The kernel frees its memory when no caller
-// has it open or mapped any more.
+// Remains is a memfd that this process no longer uses. The kernel frees its memory when no other
+// program has it open or mapped.
 type Remains struct {
 	file *os.File
 	own  bool // no caller got file's open file description
 }
 
-// Freed reports whether no caller keeps the memory, and then gives it back. A nil Remains is free.
+// Freed reports whether no program keeps the memory, and then releases it. A nil Remains is free.
 //
-// The kernel grants a write lease on a file only if nobody else has it open. A mapping and a
-// descriptor that is on its way over a socket count as open.
+// The kernel grants a write lease on a file only if no one else has it open. A mapping and a
+// descriptor that is being sent over a socket count as open.
 func (r *Remains) Freed() bool {
 	if r == nil || r.file == nil {
 		return true
 	}
 	if !r.own {
 		again, err := reopen(r.file, unix.O_RDONLY)
-		if err != nil { // there may be no descriptor for it at this moment
+		if err != nil { // there may be no free descriptor at the moment
 			return false
 		}
 		r.file.Close()
 		r.file, r.own = again, true
 	}
-	// Another error means that this kernel grants no leases on memfds, so it cannot be known.
+	// Any other error means that this kernel grants no leases on memfds, so the answer is unknown.
 	if _, err := unix.FcntlInt(r.file.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err == unix.EAGAIN {
 		return false
 	}
@@ -38,7 +38,7 @@ func (r *Remains) Freed() bool {
 	return true
 }
 
-// Close forgets the memory, whoever keeps it.
+// Close releases the file, whichever program keeps the memory.
 func (r *Remains) Close() {
 	if r != nil && r.file != nil {
 		file := r.file
@@ -47,7 +47,7 @@ func (r *Remains) Close() {
 	}
 }
 
-// reopen makes a descriptor of f's file with an open file description of its own.
+// reopen makes a descriptor of f's file with its own open file description.
 func reopen(f *os.File, mode int) (*os.File, error) {
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), mode|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sealable is a memfd that one program writes, and that nobody can write to after it is sealed. It
+// Sealable is a memfd that one program writes, and to which no one can write after it is sealed. It
 // is not mapped here.
 type Sealable struct {
-	write *os.File // until it is sealed
+	write *os.File // nil after it is sealed
 	read  *os.File
 }
 
-// NewSealable makes one of a size. Its memory is allocated from the beginning, so that a program
-// that maps it is not sent SIGBUS when there is no more.
+// NewSealable makes a Sealable of a size. Its memory is allocated at once, so that a program that
+// maps it is not sent SIGBUS for lack of memory.
 func NewSealable(name string, size int) (*Sealable, error) {
 	f, err := create(name, size)
 	if err != nil {
@@ -37,8 +37,8 @@ func NewSealable(name string, size int) (*Sealable, error) {
 	return s, nil
 }
 
-// Seal ends writing, with any descriptor. It fails with EBUSY while somebody has it mapped for
-// writing.
+// Seal ends writing with any descriptor. It fails with EBUSY while a program has the memfd mapped
+// for writing.
 func (s *Sealable) Seal() error {
 	_, err := unix.FcntlInt(s.write.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_SEAL)
 	if err == nil {
@@ -48,7 +48,7 @@ func (s *Sealable) Seal() error {
 	return err
 }
 
-// SealFuture is Seal, but existing writable mappings stay writable. Nobody else can write to it,
+// SealFuture is like Seal, but existing writable mappings stay writable. No new ones can be made,
 // with any descriptor.
 func (s *Sealable) SealFuture() error {
 	_, err := unix.FcntlInt(s.write.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL)
@@ -59,7 +59,7 @@ func (s *Sealable) SealFuture() error {
 	return err
 }
 
-// Writer is a descriptor for the program that writes it. The caller closes it.
+// Writer returns a descriptor for the program that writes the memfd. The caller closes it.
 func (s *Sealable) Writer() (*os.File, error) {
 	if s.write == nil {
 		return nil, os.ErrClosed
@@ -67,7 +67,7 @@ func (s *Sealable) Writer() (*os.File, error) {
 	return duplicate(s.write)
 }
 
-// Pass is a descriptor for programs that map it for reading. The caller closes it.
+// Pass returns a descriptor for programs that map the memfd for reading. The caller closes it.
 func (s *Sealable) Pass() (*os.File, error) { return duplicate(s.read) }
 
 func duplicate(f *os.File) (*os.File, error) {
@@ -79,10 +79,10 @@ func duplicate(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// Close forgets it. What others have open or mapped they keep.
+// Close closes the memfd. Programs that have it open or mapped keep it.
 func (s *Sealable) Close() { s.Retire().Close() }
 
-// Retire is Close of a memfd that may have been passed: see [Memory.Retire].
+// Retire is like Close, for a memfd that may have been passed: see [Memory.Retire].
 func (s *Sealable) Retire() *Remains {
 	if s.write != nil {
 		s.write.Close()

@@ -16,7 +16,7 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
-// Error Error is a failure as the API reports it.
+// Error Error is a failure that the API reports.
 type Error struct {
 	// Code For programs.
 	Code string `json:"code"`
@@ -189,7 +189,7 @@ type SessionsRequest struct {
 
 // Failure defines model for Failure.
 type Failure struct {
-	// Error Error is a failure as the API reports it.
+	// Error Error is a failure that the API reports.
 	Error Error `json:"error"`
 }
 

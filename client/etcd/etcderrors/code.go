@@ -27,8 +27,8 @@ func Definite(err error) bool {
 		codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented:
 		return true
 	case codes.ResourceExhausted:
-		// Of these codes, etcd itself returns its own before it proposes anything. gRPC has others,
-		// for answers that are too large.
+		// etcd returns its own errors of these codes before it proposes anything. gRPC uses the
+		// codes, too, for answers that are too large.
 		return errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) ||
 			errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests)
 	}

@@ -21,31 +21,31 @@
 //
 // # The rules, by the names that the code and the mutants use
 //
-//	guard               whoever writes a placed key makes its slot unreadable first
-//	exclusive           a guard is taken over from nobody whose session may be alive
-//	break wait          whether it is alive is asked in etcd, after the guard was seen
-//	key order           guards are taken in the order of the keys, so that no two writes wait for each other
-//	                    (TestGivenBack: those that were taken side by side are given back before one before them is waited for)
-//	handed on           a guard that one write leaves to the next keeps what the first one wrote
-//	remembered          what a gateway remembers of a slot holds in the version in which it left it, and in no other
-//	published late      a slot is guarded until it has what came of the write, though the client has its answer before
+//	guard               a write of a placed key first makes the key's slot unreadable
+//	exclusive           no gateway takes over a guard whose session may be alive
+//	break wait          a gateway asks etcd whether the session is alive only after it has seen the guard
+//	key order           guards are acquired in the order of the keys, so that no two writes wait for each other
+//	                    (TestGivenBack: a write that waits for a key first releases its guards of later keys)
+//	handed on           a guard that one write leaves to the next keeps the first write's result
+//	remembered          what a gateway remembers of a slot holds only for the version in which it left the slot
+//	published late      a slot stays guarded until it has the write's result, though the client has its answer earlier
 //	session condition   a write that holds guards is a transaction on its session
 //	directory condition a write is a transaction on there being no newer placement than it knows (the fence)
 //	give up             if it is not known whether etcd executed a write, its session is ended
-//	words               an error after which etcd may have executed a write is not taken for a refusal
-//	publish CAS         what is published replaces the guard that was taken, nothing else
-//	populate CAS        what a reader puts into a slot replaces what it read there before it asked etcd
+//	words               an error after which etcd may have executed a write does not count as a refusal
+//	publish CAS         publication replaces only the guard that this write acquired
+//	populate CAS        a reader's cell replaces only the version that it read before it asked etcd
 //	populate clear      only a clear slot is populated
-//	not found           a slot that is not there is not written to, and a write waits until the directory says so
+//	not found           a missing slot is not written to, and a write waits until the directory says so
 //	lease               a key that is attached to a lease is not put into a slot
-//	header              an answer from a slot says no revision that is newer than the reading of the slot
+//	header              an answer from a slot names no revision newer than the reading of the slot
 //
 // and those against writers of slots that are not gateways:
 //
-//	sealed              what a gateway has not sealed is not believed
-//	seal key            nor what it has sealed for another key, or another placement
-//	seal version        nor what it has sealed for another version of the slot
-//	clear once          a slot without a seal is clear in the version in which placement made it, and in no other
-//	forged stays        nobody puts anything over what no gateway has written: a guard may have been there
-//	ahead               a slot that is newer than what etcd has told is no answer, and raises no revision
+//	sealed              a cell that no gateway has sealed is not trusted
+//	seal key            nor a cell sealed for another key or another placement
+//	seal version        nor a cell sealed for another version of the slot
+//	clear once          a slot without a seal is clear only in the version in which placement made it
+//	forged stays        no gateway overwrites a forged cell, because a guard may have been there
+//	ahead               a slot newer than etcd's last answer gives no answer, and raises no revision
 package guarded

@@ -9,13 +9,13 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// fakeEtcd is as much of etcd's store as the simulator needs, executed one request at a time.
-// TestFakeEtcd compares it, and what it refuses, with etcd.
+// fakeEtcd is the part of etcd's store that the simulator needs. It executes one request at a time.
+// TestFakeEtcd compares its answers and refusals with etcd's.
 type fakeEtcd struct {
 	revision int64
 	leases   map[int64]bool
-	keys     map[string]*mvccpb.KeyValue // what is in it is no longer changed
-	// changed is told about each change of a key; kv is nil for a deletion.
+	keys     map[string]*mvccpb.KeyValue // the values in the map do not change
+	// changed is called for each change of a key; kv is nil for a deletion.
 	changed func(key string, kv *mvccpb.KeyValue)
 }
 
@@ -43,7 +43,7 @@ func (e *fakeEtcd) find(key, end []byte) []*mvccpb.KeyValue {
 // maxTxnOps is etcd's own --max-txn-ops.
 const maxTxnOps = 128
 
-// Range answers as etcd does, or refuses in its words.
+// Range answers as etcd does, or fails with etcd's error.
 func (e *fakeEtcd) Range(r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	if err := checkOp(rangeOp(r), 0); err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (e *fakeEtcd) Range(r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	return e.doRange(r), nil
 }
 
-// Txn answers as etcd does, or refuses in its words.
+// Txn answers as etcd does, or fails with etcd's error.
 func (e *fakeEtcd) Txn(t *pb.TxnRequest) (*pb.TxnResponse, error) {
 	if err := checkOp(txnOp(t), maxTxnOps); err != nil {
 		return nil, err
@@ -66,9 +66,9 @@ func (e *fakeEtcd) Txn(t *pb.TxnRequest) (*pb.TxnResponse, error) {
 	return e.doTxn(t), nil
 }
 
-// checkOp looks at a request before anything is proposed (etcd:
-// server/etcdserver/api/v3rpc/key.go), except for keys that a transaction writes twice: nobody in
-// the simulator asks for that.
+// checkOp checks a request before anything is proposed (etcd: server/etcdserver/api/v3rpc/key.go).
+// It does not check for keys that a transaction writes twice, because no one in the simulator sends
+// such a transaction.
 func checkOp(op *pb.RequestOp, most int) error {
 	switch q := op.Request.(type) {
 	case *pb.RequestOp_RequestRange:
@@ -115,7 +115,7 @@ func checkOp(op *pb.RequestOp, most int) error {
 	return nil
 }
 
-// checkApplied looks at what is about to be executed (etcd: server/etcdserver/txn/txn.go).
+// checkApplied checks a request just before its execution (etcd: server/etcdserver/txn/txn.go).
 func (e *fakeEtcd) checkApplied(op *pb.RequestOp, paths *[]bool) error {
 	switch q := op.Request.(type) {
 	case *pb.RequestOp_RequestRange:
@@ -161,8 +161,8 @@ func (e *fakeEtcd) doTxn(t *pb.TxnRequest) *pb.TxnResponse {
 	return answer
 }
 
-// paths is which branch is taken, of a transaction and then of those within that branch: all is
-// decided before anything is executed.
+// paths returns the branch taken by a transaction, and then those of the transactions within that
+// branch. All branches are determined before anything is executed.
 func (e *fakeEtcd) paths(t *pb.TxnRequest) []bool {
 	ok := true
 	for _, c := range t.Compare {

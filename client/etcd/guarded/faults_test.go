@@ -25,7 +25,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// scene is a gateway, slots in memory, and a placement, before an etcd of one member.
+// scene is a gateway with slots in memory and a placement, in front of an etcd of one member.
 type scene struct {
 	*liveGateway
 	t        *testing.T
@@ -55,7 +55,7 @@ func (s *scene) put(p *pb.PutRequest) {
 	}
 }
 
-// reads reads a key, and says what it has and whether the network answered.
+// reads reads a key, and returns its value and whether the network answered.
 func (s *scene) reads(key string) (value string, there, network bool) {
 	s.t.Helper()
 	before := s.hitCount()
@@ -69,19 +69,19 @@ func (s *scene) reads(key string) (value string, there, network bool) {
 	return value, there, s.hitCount() > before
 }
 
-// settles waits until a key's slot is of a kind.
+// settles waits until a key's slot holds a cell of the given kind.
 func (s *scene) settles(e placement.Entry, kind slotcodec.Kind) {
 	s.t.Helper()
 	until(s.t, fmt.Sprintf("the slot of %v is %v", e.ID, kind), func() bool { return s.slots.kind(wire.Key(e.ID)) == kind })
 }
 
-// hushed is slots of which it is said that they are not heard of.
+// hushed is slots that are reported as silent.
 type hushed struct{ *memory }
 
 func (hushed) Silent(wire.Key) bool { return true }
 
-// While the network is held for silent, reads do not ask it; writes, which etcd cannot do for it,
-// do, and wait for nothing.
+// While the network counts as silent, reads do not ask it. Writes still do, because etcd cannot
+// replace it for them; they do not wait for an answer.
 func TestSilent(t *testing.T) {
 	s := &scene{t: t, endpoint: startEtcd(t), slots: newMemory(64)}
 	s.liveGateway = newLive(t, s.endpoint, hushed{s.slots}, nil)
@@ -94,18 +94,18 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// A network that is gone costs reads a few milliseconds, keys that are not placed nothing, and
-// makes the others unwritable until they are taken out of it.
+// When the network is gone, reads take a few milliseconds more, and keys that are not placed are
+// not affected. Placed keys cannot be written until they are removed from the network.
 func TestNetworkGone(t *testing.T) {
 	s := newScene(t, 64, func(c *Config) {
-		c.Patience = 4 * evictAfter // only the pauses count as silence: on a busy machine they are less than half
+		c.Patience = 4 * evictAfter // only the pauses count as silence: less than half the time on a busy machine
 	})
 	e := s.place("k")
 	s.put(putOf("k", "v"))
 	s.settles(e, slotcodec.Value)
 	s.slots.down.Store(true)
 	quickest := time.Hour
-	for range 5 { // any one may be held up by what else the machine does
+	for range 5 { // any single read may be delayed by other work on the machine
 		begun := time.Now()
 		if v, _, network := s.reads("k"); v != "v" || network {
 			t.Errorf("%q, by the network %v", v, network)
@@ -129,7 +129,7 @@ func TestNetworkGone(t *testing.T) {
 		t.Errorf("nobody was asked to take k out of the network, but %q", s.evict)
 	}
 	s.counter.mu.Unlock()
-	// It is taken out while a write waits.
+	// The key is removed from the network while a write waits.
 	removed := make(chan struct{})
 	time.AfterFunc(100*time.Millisecond, func() {
 		defer close(removed)
@@ -144,8 +144,8 @@ func TestNetworkGone(t *testing.T) {
 	}
 }
 
-// A slot that is gone while its entry is there (its removal was begun by somebody who died) makes
-// writes wait and reads go to etcd, and nothing is put into it.
+// A slot is gone while its entry exists, because a process died after it had begun the removal.
+// Then writes wait, reads go to etcd, and nothing is put into the slot.
 func TestHalfRemoved(t *testing.T) {
 	s := newScene(t, 64, func(c *Config) { c.Patience = 300 * time.Millisecond })
 	e := s.place("k")
@@ -169,8 +169,8 @@ func TestHalfRemoved(t *testing.T) {
 	}
 }
 
-// The guard of a gateway that died is broken when its session has run out, not before, only by
-// readers.
+// The guard of a dead gateway is broken only after its session has expired. Here only readers break
+// it.
 func TestDeadGateway(t *testing.T) {
 	s := newScene(t, 64, nil)
 	e := s.place("k")
@@ -207,8 +207,8 @@ func TestDeadGateway(t *testing.T) {
 	})
 }
 
-// mute is an etcd of which a member does not hear: the next question for a session comes to that
-// one.
+// mute is an etcd with a member that does not answer: the next request about a session goes to that
+// member.
 type mute struct {
 	pb.KVClient
 	session string
@@ -223,7 +223,8 @@ func (m *mute) Range(ctx context.Context, r *pb.RangeRequest, o ...grpc.CallOpti
 	return m.KVClient.Range(ctx, r, o...)
 }
 
-// A member that does not hear keeps nobody from breaking a guard: etcd is asked again.
+// A member that does not answer does not prevent a guard from being broken, because etcd is asked
+// again.
 func TestMuteMember(t *testing.T) {
 	for _, who := range []string{"a write", "a reader"} {
 		var m *mute
@@ -257,8 +258,8 @@ func TestMuteMember(t *testing.T) {
 	}
 }
 
-// If it is not known whether a write was executed, the session ends, the write can no longer land,
-// and the key comes back into use.
+// If it is not known whether a write was executed, the session ends. Then the write can no longer
+// be executed, and the key becomes usable again.
 func TestUnknownOutcome(t *testing.T) {
 	var held *hold
 	s := newScene(t, 64, func(c *Config) {
@@ -293,7 +294,7 @@ func TestUnknownOutcome(t *testing.T) {
 	}
 }
 
-// hold keeps a transaction back, once.
+// hold delays one transaction.
 type hold struct {
 	pb.KVClient
 	next    bool
@@ -308,7 +309,7 @@ func (h *hold) Txn(ctx context.Context, r *pb.TxnRequest, o ...grpc.CallOption) 
 	return h.KVClient.Txn(ctx, r, o...)
 }
 
-// Clients that do not wait leave nothing behind.
+// Clients that give up early leave nothing behind.
 func TestImpatientClients(t *testing.T) {
 	s := newScene(t, 64, nil)
 	s.slots.setFaults(0.2)
@@ -331,7 +332,7 @@ func TestImpatientClients(t *testing.T) {
 	})
 }
 
-// A gateway whose reads are all answered by the network hears of etcd's revision nevertheless.
+// A gateway whose reads are all answered by the network still learns etcd's newest revision.
 func TestRevisionFollows(t *testing.T) {
 	s := newScene(t, 64, nil)
 	everybody := guardedshell.NewEverybody(s.client, livePrefix, s.counter)
@@ -353,8 +354,8 @@ func TestRevisionFollows(t *testing.T) {
 	})
 }
 
-// Many writers of one key, at two gateways, all get their turns, and the key is read from the
-// network when they have done.
+// Many writers of one key at two gateways all get their turns. After they have finished, the
+// network answers reads of the key.
 func TestContention(t *testing.T) {
 	s := newScene(t, 64, nil)
 	gateways := []*liveGateway{s.liveGateway, newLive(t, s.endpoint, s.slots, nil)}
@@ -368,7 +369,7 @@ func TestContention(t *testing.T) {
 	for i := range writers {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				// Begun in time, each is brought to its end.
+				// A write that begins in time is completed.
 				if _, err := gateways[i%2].Put(t.Context(), putOf("k", fmt.Sprint(i))); err != nil {
 					t.Error(err)
 					return
@@ -396,11 +397,11 @@ func TestContention(t *testing.T) {
 	})
 }
 
-// Where etcd looks at who asks, it is etcd that answers, and nobody gets around it.
+// If etcd checks users' permissions, etcd answers, and no one can bypass it.
 func TestAuthentication(t *testing.T) {
 	var everybody *guardedshell.Everybody
 	s := &scene{t: t, endpoint: startEtcd(t), slots: newMemory(64)}
-	// there is no such user yet, and nobody asks
+	// the user does not exist yet, and no one uses its name
 	own := etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{s.endpoint}, Username: "gateway", Password: "g"})
 	s.liveGateway = newLiveAt(t, own, connect(t, s.endpoint), s.slots, func(c *Config) {
 		c.Open = func() bool { return everybody.Open() }
@@ -433,7 +434,7 @@ func TestAuthentication(t *testing.T) {
 	must(s.client.RoleGrantPermission(ctx, "gateway", livePrefix, clientv3.GetPrefixRangeEnd(livePrefix),
 		clientv3.PermissionType(clientv3.PermReadWrite)))
 	must(s.client.UserGrantRole(ctx, "gateway", "gateway"))
-	must(s.client.AuthEnable(ctx)) // past all gateways
+	must(s.client.AuthEnable(ctx)) // directly at etcd, not through a gateway
 	enabled := time.Now()
 	until(t, "not everybody may read", func() bool { return !everybody.Open() })
 	if d := time.Since(enabled); d > guardedshell.AuthHolds*3/4 {
@@ -462,11 +463,11 @@ func TestAuthentication(t *testing.T) {
 	if _, err := s.Range(asUser, rangeOf("other")); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("a read by who may not: %v", err)
 	}
-	// A write is conditional on keys under the prefix, which its user has to be allowed to read.
+	// A write is conditional on keys under the prefix, so its user must be allowed to read them.
 	if _, err := s.Put(asUser, putOf("k", "w")); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("a write by who may not read the prefix: %v", err)
 	}
-	for _, part := range []string{"placed/", "sessions/"} { // and not what cells are sealed with
+	for _, part := range []string{"placed/", "sessions/"} { // but not the keys that cells are sealed with
 		must(root.RoleGrantPermission(asRoot, "writer", livePrefix+part, clientv3.GetPrefixRangeEnd(
 			livePrefix+part), clientv3.PermissionType(clientv3.PermRead)))
 	}
@@ -486,8 +487,8 @@ func TestAuthentication(t *testing.T) {
 	})
 }
 
-// With etcd's leader gone, and with its quorum gone, reads of placed keys are answered, writes are
-// refused in time, and nothing is wrong afterwards.
+// Without etcd's leader, and without its quorum, reads of placed keys are answered and writes fail
+// in time. Nothing is wrong afterwards.
 func TestCluster(t *testing.T) {
 	cluster := etcdtest.New(t, 3, etcdtest.Options{})
 	slots := newMemory(64)
@@ -509,8 +510,8 @@ func TestCluster(t *testing.T) {
 		}
 		return err
 	}
-	// The leader dies: soon after, writes are done again. What was not acknowledged may or may not
-	// have been.
+	// The leader dies. Soon afterwards writes succeed again. Unacknowledged writes may or may not
+	// have been executed.
 	leader := cluster.Leader()
 	cluster.Stop(leader)
 	written := 1

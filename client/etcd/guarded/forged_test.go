@@ -23,8 +23,8 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// forgery is what a host writes into a slot that may write every slot, has seen what was in all of
-// them, and has no key.
+// forgery is a cell that a host puts into a slot. The host may write every slot, has seen the
+// content of all slots, and does not have the sealing keys.
 type forgery struct {
 	name string
 	make func(t *testing.T, s *scene, e placement.Entry) []byte
@@ -98,9 +98,9 @@ var forgeries = []forgery{
 	}},
 }
 
-// Whatever is written into a slot by who is not a gateway, etcd answers: with its value, and with a
-// revision that it has. The controller is asked to take the key out; nobody puts anything over it;
-// and a write waits until it is out.
+// Whatever a host that is not a gateway writes into a slot, etcd answers, with its value and its
+// own revision. The controller is asked to remove the key from the network. No gateway overwrites
+// the forged cell, and a write waits until the key is removed.
 func TestForgeries(t *testing.T) {
 	s := newScene(t, 128, nil)
 	for _, f := range forgeries {
@@ -161,7 +161,7 @@ func TestForgeries(t *testing.T) {
 	}
 }
 
-// gate holds a gateway's transactions back while it is shut.
+// gate holds back a gateway's transactions while it is shut.
 type gate struct {
 	pb.KVClient
 	shut    atomic.Bool
@@ -177,8 +177,8 @@ func (g *gate) Txn(ctx context.Context, r *pb.TxnRequest, o ...grpc.CallOption) 
 	return g.KVClient.Txn(ctx, r, o...)
 }
 
-// A guard that somebody has written over keeps its slot unread: if a reader took it for clear, what
-// etcd had before the write would be in the network after it.
+// A guard that a forger has overwritten still keeps its slot unread. If a reader took the slot for
+// clear, the network would have etcd's state from before the write after the write.
 func TestForgedGuard(t *testing.T) {
 	for _, f := range []forgery{forgeries[6], forgeries[8]} {
 		t.Run(f.name, func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestForgedGuard(t *testing.T) {
 				if v, _, network := s.reads("k"); v != "old" || network {
 					t.Errorf("%q, by the network %v, before the write", v, network)
 				}
-				time.Sleep(10 * time.Millisecond) // for what it may put there
+				time.Sleep(10 * time.Millisecond) // time for a reader to put a cell there
 			}
 			g.shut.Store(false)
 			if err := <-done; err != nil {
@@ -218,8 +218,9 @@ func TestForgedGuard(t *testing.T) {
 	}
 }
 
-// What one gateway has written is believed by another one when etcd has told it of that revision,
-// and not before. Who has stolen the keys makes none believe a revision that etcd has not come to.
+// A gateway trusts another gateway's cell only after etcd has answered it with that revision or a
+// newer one. A thief of the sealing keys cannot make a gateway report a revision that etcd has not
+// reached.
 func TestAhead(t *testing.T) {
 	s := newScene(t, 128, nil)
 	other := newLive(t, s.endpoint, s.slots, nil)
@@ -276,7 +277,7 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// counted counts what is asked of the keys' etcd.
+// counted counts the requests to the etcd that holds the sealing keys.
 type counted struct {
 	clientv3.KV
 	gets atomic.Int32
@@ -287,8 +288,9 @@ func (c *counted) Get(ctx context.Context, key string, o ...clientv3.OpOption) (
 	return c.KV.Get(ctx, key, o...)
 }
 
-// A key that a gateway has not heard of is asked of etcd: then it reads what is sealed with it. One
-// that etcd does not have is a forger's, who cannot have etcd asked at his speed.
+// A gateway asks etcd for a sealing key that it does not know, and then reads cells sealed with it.
+// A key that etcd does not have is a forger's, and a forger cannot make the gateway ask etcd at any
+// rate.
 func TestUnknownKey(t *testing.T) {
 	endpoint, slots := startEtcd(t), newMemory(128)
 	client := connect(t, endpoint)
@@ -358,8 +360,8 @@ func TestUnknownKey(t *testing.T) {
 	}
 }
 
-// While keys are replaced as fast as it goes, reads and writes continue; then everything is sealed
-// again, and the old keys can go.
+// While sealing keys are replaced as fast as possible, reads and writes continue. Then everything
+// is resealed, and the old keys can be deleted.
 func TestRotation(t *testing.T) {
 	endpoint, slots := startEtcd(t), newMemory(128)
 	client := connect(t, endpoint)
@@ -402,7 +404,7 @@ func TestRotation(t *testing.T) {
 	hits := 0
 	last := map[string]string{}
 	for i := range 200 {
-		name := fmt.Sprint("k", i%9) // one is never written
+		name := fmt.Sprint("k", i%9) // one of the nine keys is never written
 		last[name] = fmt.Sprint(i)
 		if _, err := gateways[i%2].Put(t.Context(), putOf(name, fmt.Sprint(i))); err != nil {
 			t.Fatal(err)
@@ -424,8 +426,8 @@ func TestRotation(t *testing.T) {
 	if gateways[0].found+gateways[1].found != 0 || hits == 0 {
 		t.Errorf("%d and %d slots were taken for forged; %d reads by the network", gateways[0].found, gateways[1].found, hits)
 	}
-	// Either may have made the newest key, of which the other hears when it meets it. What is
-	// pruned below is all but that one, at once; a gateway leaves a day for this.
+	// Either gateway may have made the newest key; the other one learns it when it meets it. Below,
+	// all keys but the newest are pruned at once; a gateway waits a day before it does so.
 	for i := range keys {
 		newest, _ := keys[1-i].Ring().Primary()
 		if known, err := keys[i].Want(t.Context(), newest); !known {
@@ -435,7 +437,7 @@ func TestRotation(t *testing.T) {
 	until(t, "everything is sealed anew", func() bool {
 		with, _ := keys[1].Ring().Primary()
 		used, whole := gateways[1].Reseal(t.Context())
-		after, _ := keys[1].Ring().Primary() // it may have met a newer key on its way
+		after, _ := keys[1].Ring().Primary() // this gateway may have met a newer key meanwhile
 		return whole && len(used) == 0 && after == with
 	})
 	primary, _ := keys[1].Ring().Primary()
@@ -462,8 +464,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// BenchmarkRead says what a read of a placed key costs the gateway alongside the network: go test
-// ./client/etcd/guarded -run xxx -bench Read
+// BenchmarkRead measures the gateway's own cost of a read of a placed key, without the network: go
+// test ./client/etcd/guarded -run xxx -bench Read
 func BenchmarkRead(b *testing.B) {
 	for _, bytes := range []int{128, 512, 1024} {
 		b.Run(fmt.Sprint(bytes), func(b *testing.B) {
@@ -473,7 +475,7 @@ func BenchmarkRead(b *testing.B) {
 			e := p.place(b, "/registry/pods/default/p")
 			g.knows(b, e)
 			value := make([]byte, bytes-48)
-			rand.NewChaCha8([32]byte{1}).Read(value) // which does not get smaller
+			rand.NewChaCha8([32]byte{1}).Read(value) // random bytes, so that they cannot be compressed
 			r := &pb.RangeRequest{Key: []byte("/registry/pods/default/p")}
 			if _, err := g.Put(b.Context(), &pb.PutRequest{Key: r.Key, Value: value}); err != nil {
 				b.Fatal(err)
@@ -492,8 +494,8 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// The attack as it was shown: a host with a plain socket writes a cell into a slot of a chain, and
-// gateways answered with it.
+// The attack in its original form: a host with a plain socket writes a cell into a slot of a chain.
+// Gateways without seals answered reads with that cell.
 func TestForgedOverUDP(t *testing.T) {
 	c := newUDPChain(t)
 	endpoint := startEtcd(t)

@@ -38,7 +38,7 @@ const (
 // the network.
 const evictAfter = time.Second
 
-// pause is how long to wait next.
+// pause is the next time to wait.
 type pause time.Duration
 
 func newPause() pause { return pause(shortest) }
@@ -59,7 +59,8 @@ type guard struct {
 	before  []byte       // the cell that the slot had
 	after   []byte       // the cell to publish
 
-	// unknown: it is not known whether a CAS to the guard, on version was, was or will be executed.
+	// unknown: it is not known whether a CAS to the guard, expecting version was, was or will be
+	// executed.
 	unknown bool
 	was     wire.Version
 }
@@ -187,7 +188,7 @@ func (s *Server) mine(g *guard) ([]byte, error) {
 func (s *Server) attempt(ctx context.Context, g *guard) (bool, error) {
 	mine, err := s.mine(g)
 	if err != nil {
-		return false, nil // contend says so
+		return false, nil // contend reports the error
 	}
 	now, remembered := s.left.take(g.key)
 	if !remembered {

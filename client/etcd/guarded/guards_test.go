@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// meeting is slots of which each operation waits, while it is told to, until several are there.
+// meeting is slots that can make each operation wait until several operations are under way.
 type meeting struct {
 	*memory
 	several int
@@ -25,7 +25,7 @@ type meeting struct {
 	there int
 	met   chan struct{}
 	on    bool
-	alone int // waited without success
+	alone int // operations that waited without success
 }
 
 func (m *meeting) meet() {
@@ -69,7 +69,7 @@ func (m *meeting) CAS(ctx context.Context, id wire.Key, expected wire.Version, v
 	return m.memory.CAS(ctx, id, expected, value)
 }
 
-// A transaction's keys are guarded and published side by side.
+// A transaction guards and publishes its keys in parallel.
 func TestSideBySide(t *testing.T) {
 	m := &meeting{memory: newMemory(64), several: 3}
 	s := &scene{t: t, endpoint: startEtcd(t), slots: m.memory}
@@ -103,7 +103,7 @@ func TestSideBySide(t *testing.T) {
 	}
 }
 
-// counting counts what is changed in slots.
+// counting counts the changes of slots.
 type counting struct {
 	*memory
 	changes atomic.Int64
@@ -114,7 +114,7 @@ func (c *counting) CAS(ctx context.Context, id wire.Key, expected wire.Version, 
 	return c.memory.CAS(ctx, id, expected, value)
 }
 
-// waiting is an etcd whose transactions wait for something.
+// waiting is an etcd whose transactions first call until.
 type waiting struct {
 	pb.KVClient
 	until func()
@@ -125,8 +125,8 @@ func (w waiting) Txn(ctx context.Context, r *pb.TxnRequest, opts ...grpc.CallOpt
 	return w.KVClient.Txn(ctx, r, opts...)
 }
 
-// A guard is handed on from write to write, and what is published is what the last of them wrote.
-// After inARow of them another gateway has its chance.
+// A guard is handed on from write to write, and the last of these writes publishes its result.
+// After inARow writes another gateway gets its chance.
 func TestHandedOn(t *testing.T) {
 	const writes = 4 * inARow
 	c := &counting{memory: newMemory(64)}
@@ -171,8 +171,8 @@ func TestHandedOn(t *testing.T) {
 	}
 }
 
-// Where one of several keys is another gateway's, those after it that were guarded side by side are
-// given back before it is waited for: who has that key may want them.
+// Several keys are guarded in parallel, and another gateway holds one of them. The guards of later
+// keys are released before the write waits for that key, because the other gateway may want them.
 func TestGivenBack(t *testing.T) {
 	c := &counting{memory: newMemory(64)}
 	s := &scene{t: t, endpoint: startEtcd(t), slots: c.memory}
@@ -202,7 +202,7 @@ func TestGivenBack(t *testing.T) {
 		done <- err
 	}()
 	until(t, "b was guarded and given back", func() bool {
-		// on a it was tried without success
+		// the attempt to guard a failed
 		return c.changes.Load() == before+3 && s.slots.kind(wire.Key(b.ID)) == slotcodec.Value
 	})
 	if _, err := other.Put(t.Context(), putOf("b", "between")); err != nil {
@@ -224,8 +224,8 @@ func TestGivenBack(t *testing.T) {
 	}
 }
 
-// A key that is written again is guarded without a look at its slot, and where another gateway has
-// changed that, with one.
+// A key that is written again is guarded without reading its slot first. If another gateway has
+// changed the slot, it is read.
 func TestWrittenAgain(t *testing.T) {
 	m := &reading{memory: newMemory(64)}
 	s := &scene{t: t, endpoint: startEtcd(t), slots: m.memory}
@@ -256,7 +256,7 @@ func TestWrittenAgain(t *testing.T) {
 	}
 }
 
-// reading counts how often slots are read.
+// reading counts the reads of slots.
 type reading struct {
 	*memory
 	reads atomic.Int64
@@ -267,7 +267,7 @@ func (r *reading) Read(ctx context.Context, id wire.Key) ([]byte, wire.Version, 
 	return r.memory.Read(ctx, id)
 }
 
-// late is slots in which nothing is put in the place of a guard until somebody says so.
+// late is slots in which no guard is replaced until let is closed.
 type late struct {
 	*memory
 	let chan struct{}
@@ -280,7 +280,7 @@ func (l *late) CAS(ctx context.Context, id wire.Key, expected wire.Version, valu
 	return l.memory.CAS(ctx, id, expected, value)
 }
 
-// Who writes has his answer before what he wrote is in the slot. Until it is there etcd answers.
+// A writer gets its answer before the slot has the written value. Until then etcd answers reads.
 func TestPublishedLate(t *testing.T) {
 	l := &late{memory: newMemory(64), let: make(chan struct{})}
 	s := &scene{t: t, endpoint: startEtcd(t), slots: l.memory}

@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/guardedshell"
 )
 
-// slow is slots whose replies to reads take a while.
+// slow is slots whose replies to reads are delayed.
 type slow struct {
 	Slots
 	most time.Duration
@@ -26,8 +26,8 @@ func (s slow) Read(ctx context.Context, id wire.Key) ([]byte, wire.Version, erro
 	return b, version, err
 }
 
-// Who reads a key and then watches it from the revision after the answer's misses no write, however
-// late the slot's reply comes: the first event is the write after the one that was read.
+// A client that reads a key and then watches it from the next revision on misses no write, however
+// late the slot's reply comes: the first event is the write after the one that it read.
 func TestGetThenWatch(t *testing.T) {
 	endpoint := startEtcd(t)
 	slots := newMemory(128)
@@ -49,7 +49,7 @@ func TestGetThenWatch(t *testing.T) {
 				written <- err
 				return
 			}
-			reader.Saw(a.Header.Revision) // as it does with what it passes on: watches, other requests
+			reader.Saw(a.Header.Revision) // as the gateway does for other answers
 			time.Sleep(rand.N(4 * time.Millisecond))
 		}
 	}()
@@ -83,10 +83,10 @@ func TestGetThenWatch(t *testing.T) {
 	}
 }
 
-// A client that has seen a revision elsewhere, at etcd or at another gateway, may be told an older
-// one by a gateway that etcd has told nothing since: no message can have brought it there. The key
-// is as it is now even so, and as it was at the revision that is told; and what the gateway asks
-// four times a second (Everybody) ends it.
+// A client may have seen a newer revision at etcd or at another gateway. This gateway may then
+// answer with an older revision, because etcd has not answered it since. The key's state is current
+// even so, and is the key's state at the returned revision. Everybody, which asks etcd four times a
+// second, ends the difference.
 func TestRevisionSeenElsewhere(t *testing.T) {
 	endpoint := startEtcd(t)
 	slots := newMemory(128)

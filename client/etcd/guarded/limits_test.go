@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// startRoomy starts an etcd that takes as much more than others as a gateway adds.
+// startRoomy starts an etcd whose limits are higher by the parts that a gateway adds.
 func startRoomy(t *testing.T) string {
 	t.Helper()
 	s, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir(), LogOutput: filepath.Join(
@@ -37,9 +37,10 @@ func limitedAsEtcd(c *Config) {
 	c.MaxTxnOps, c.MaxRequestBytes = int(embed.DefaultMaxTxnOps), embed.DefaultMaxRequestBytes
 }
 
-// A transaction has as many conditions, and operations in either branch, as etcd takes, whether or
-// not a branch is taken, and whether or not the keys are placed. Before an etcd that takes no more
-// than that, some of the largest are refused: there is no room for the gateway's own conditions.
+// A client's transaction may have as many conditions, and operations in either branch, as etcd
+// accepts. It does not matter which branch is taken or whether the keys are placed. In front of an
+// etcd without higher limits, some of the largest transactions fail, because the gateway's
+// conditions do not fit.
 func TestLimits(t *testing.T) {
 	oneByOne(t)
 	direct := pb.NewKVClient(connect(t, startEtcd(t)).ActiveConnection())
@@ -84,8 +85,7 @@ func TestLimits(t *testing.T) {
 							q := txn(c, s, f, holds, key)
 							want, errWant := direct.Txn(t.Context(), q)
 							got, err := g.Txn(t.Context(), q)
-							// Two conditions of the gateway's where keys are guarded, otherwise
-							// one.
+							// The gateway adds two conditions if keys are guarded, otherwise one.
 							own := 1
 							if key == "placed" && (s > 0 || f > 0) {
 								own = 2
@@ -137,8 +137,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// The largest value is etcd's, before an etcd that takes what a gateway adds. Before another one it
-// is smaller by what the write's conditions take.
+// In front of an etcd with higher limits, the largest value is that of etcd itself. Otherwise it is
+// smaller by the size of the write's conditions.
 func TestLargestValue(t *testing.T) {
 	oneByOne(t)
 	largest := func(t *testing.T, key string, put func(value []byte) error) int {
@@ -170,7 +170,7 @@ func TestLargestValue(t *testing.T) {
 		name   string
 		etcd   func(*testing.T) string
 		change func(*Config)
-		less   map[string]int // than etcd's
+		less   map[string]int // how many bytes less than etcd's largest value
 	}{
 		{"an etcd that takes no more", func(t *testing.T) string { return startEtcd(t) }, nil, map[string]int{"other": 47, "placed": 150}},
 		{"an etcd that takes more", startRoomy, limitedAsEtcd, nil},
@@ -189,7 +189,8 @@ func TestLargestValue(t *testing.T) {
 					return err
 				})
 				t.Logf("%s: %d bytes; at etcd %d", key, got, want)
-				// Numbers of entries and revisions have a byte more or less, in both.
+				// The numbers of log entries and revisions may take a byte more or less in each
+				// case.
 				if less := want - got; less < -1 || less > before.less[key]+4 {
 					t.Errorf("%s: %d bytes; at etcd %d", key, got, want)
 				}

@@ -21,15 +21,15 @@ import (
 	"github.com/netcraq/netcraq/test/histories"
 )
 
-// envLinearizable is how long TestLinearizable continues; a Go duration.
+// envLinearizable names the variable with the duration of TestLinearizable, a Go duration.
 const envLinearizable = "NETCRAQ_LINEARIZABLE"
 
-// refused says whether an error means that nothing was executed.
+// refused reports whether an error means that nothing was executed.
 func refused(err error) bool {
 	return etcderrors.Definite(err) || strings.Contains(err.Error(), "nothing was written")
 }
 
-// lossy is an etcd whose answers to some transactions are lost, and to which some come late.
+// lossy is an etcd that loses some answers to transactions, and gets some transactions late.
 type lossy struct {
 	pb.KVClient
 	p float64
@@ -51,12 +51,12 @@ func (l lossy) Txn(ctx context.Context, r *pb.TxnRequest, o ...grpc.CallOption) 
 	return nil, status.Error(codes.Unavailable, "the answer is lost")
 }
 
-// Histories through two gateways before a real etcd, with slots that lose messages and deliver them
-// late, keys that are placed and removed, and gateways that die and are replaced, are linearizable
-// in keys, values, versions and revisions.
+// Histories through two gateways in front of a real etcd are linearizable in keys, values, versions
+// and revisions. The slots lose messages and deliver them late, keys are placed and removed, and
+// gateways die and are replaced.
 //
-// The slots are in memory, which loses and delays a CAS as a whole, or of a chain that is asked
-// over UDP, where packets are lost, doubled and overtake each other.
+// The slots are either in memory, which loses and delays a CAS as a whole, or in a chain over UDP,
+// where packets are lost, duplicated and reordered.
 func TestLinearizable(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
 		testLinearizable(t, func(t *testing.T) (testSlots, func(*testing.T) Slots) {
@@ -73,8 +73,8 @@ func TestLinearizable(t *testing.T) {
 	})
 }
 
-// testLinearizable does that with slots, which are made again for each round; each gateway has a
-// way of its own to them.
+// testLinearizable runs rounds of TestLinearizable. world makes the slots of a round, and a
+// function that returns a gateway's own access to them.
 func testLinearizable(t *testing.T, world func(*testing.T) (testSlots, func(*testing.T) Slots)) {
 	_, total := testSizes()
 	if testing.Short() {
@@ -86,7 +86,7 @@ func testLinearizable(t *testing.T, world func(*testing.T) (testSlots, func(*tes
 			t.Fatalf("%s: %v", envLinearizable, err)
 		}
 	}
-	const round = 3 * time.Second // a history is checked as a whole, which takes longer than in proportion
+	const round = 3 * time.Second // checking a history takes more than linear time
 	endpoint := startEtcd(t)
 	var sum struct{ operations, unanswered, hits, headers, moves, kills int }
 	for end, n := time.Now().Add(total), 0; time.Now().Before(end); n++ {
@@ -119,7 +119,7 @@ func testLinearizable(t *testing.T, world func(*testing.T) (testSlots, func(*tes
 				h.Client(ctx, c, func() pb.KVServer { return gateways[c%2].Load() }, keys)
 			})
 		}
-		wg.Go(func() { // placement
+		wg.Go(func() { // this goroutine places and removes keys
 			r := rand.New(rand.NewPCG(uint64(n), 1))
 			for ctx.Err() == nil {
 				k := keys[r.IntN(len(keys))]
@@ -133,7 +133,7 @@ func testLinearizable(t *testing.T, world func(*testing.T) (testSlots, func(*tes
 			}
 		})
 		hits := 0
-		wg.Go(func() { // deaths
+		wg.Go(func() { // this goroutine kills gateways
 			for i := n; ; i++ {
 				select {
 				case <-ctx.Done():
@@ -168,8 +168,8 @@ func testLinearizable(t *testing.T, world func(*testing.T) (testSlots, func(*tes
 	}
 	t.Logf("%d operations, %d of them without an answer; %d reads were answered by the network; what %d say of a revision is so; %d placements and removals, %d gateways died", sum.operations, sum.unanswered, sum.hits, sum.headers,
 		sum.moves, sum.kills)
-	// A machine that is busy with other things may not come to much in a short time: a read that
-	// takes 5 ms is etcd's.
+	// On a busy machine little may happen in a short time, because etcd answers each read that
+	// takes more than 5 ms.
 	if sum.moves == 0 || sum.operations < 20 || sum.hits == 0 && total >= 10*time.Second {
 		t.Error("too little happened")
 	}

@@ -49,14 +49,14 @@ func connect(t testing.TB, endpoint string) *clientv3.Client {
 	return c
 }
 
-// memory is slots in memory, for tests of everything but the network: a CAS may be executed without
+// memory is slots in memory, for tests of everything but the network. A CAS may be executed without
 // an answer, late, or not at all.
 type memory struct {
 	mu     sync.Mutex
 	slots  map[wire.Key]*simSlot
 	size   int
-	faults float64     // how often
-	down   atomic.Bool // nothing answers
+	faults float64     // probability of a fault
+	down   atomic.Bool // no slot answers
 }
 
 func newMemory(size int) *memory { return &memory{slots: map[wire.Key]*simSlot{}, size: size} }
@@ -75,7 +75,7 @@ func (m *memory) setFaults(p float64) {
 	m.faults = p
 }
 
-// Size is 0 while the network is gone, as it is before the controller has named a chain.
+// Size returns 0 while the network is gone, as before the controller has named a chain.
 func (m *memory) Size(wire.Key) int {
 	if m.down.Load() {
 		return 0
@@ -144,7 +144,7 @@ func (m *memory) cas(id wire.Key, expected wire.Version, value []byte) (wire.Ver
 	return s.version, nil
 }
 
-// add makes a slot, and gives its version.
+// add makes a slot, and returns its version.
 func (m *memory) add(id wire.Key) wire.Version {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -152,7 +152,7 @@ func (m *memory) add(id wire.Key) wire.Version {
 	return 1
 }
 
-// write is what somebody writes into a slot who is not a gateway.
+// write writes a slot as a program that is not a gateway could.
 func (m *memory) write(id wire.Key, value []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,14 +160,14 @@ func (m *memory) write(id wire.Key, value []byte) {
 	m.slots[id].version++
 }
 
-// bytes is what a slot has, and its version.
+// bytes returns the content and the version of a slot.
 func (m *memory) bytes(id wire.Key) ([]byte, wire.Version) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.slots[id].value, m.slots[id].version
 }
 
-// remove takes a slot away, the tombstone first.
+// remove removes a slot, after it has written its tombstone.
 func (m *memory) remove(id wire.Key) {
 	m.mu.Lock()
 	m.slots[id].version++
@@ -179,7 +179,7 @@ func (m *memory) remove(id wire.Key) {
 	m.mu.Unlock()
 }
 
-// kind is what a slot says.
+// kind returns the kind of the cell in a slot.
 func (m *memory) kind(id wire.Key) slotcodec.Kind {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -231,7 +231,7 @@ func (c *counter) hitCount() int {
 	return c.hits
 }
 
-// fixedSeals are keys that all gateways of these tests know.
+// fixedSeals is the keys that all gateways of these tests know.
 type fixedSeals struct{ ring *seal.Ring }
 
 func (f fixedSeals) Ring() *seal.Ring                                { return f.ring }
@@ -239,7 +239,7 @@ func (f fixedSeals) Want(_ context.Context, id uint32) (bool, error) { return f.
 
 var liveSeals = fixedSeals{newRing()}
 
-// sealed is a cell as a gateway puts it into a slot, for the version that the slot has with it.
+// sealed returns a cell as a gateway puts it into a slot whose version becomes the given one.
 func sealed(t testing.TB, e placement.Entry, key string, version wire.Version, c slotcodec.Cell) []byte {
 	t.Helper()
 	plain, err := simCodec.c.Encode(c, 1024)
@@ -253,7 +253,7 @@ func sealed(t testing.TB, e placement.Entry, key string, version wire.Version, c
 	return b
 }
 
-// liveGateway is a server on a real etcd.
+// liveGateway is a server in front of a real etcd.
 type liveGateway struct {
 	*Server
 	*counter
@@ -261,7 +261,7 @@ type liveGateway struct {
 	follower *placement.Follower
 	leases   *guardedshell.Leases
 	run      *guardedshell.Goroutines
-	kill     func() // as a crash: its connection to etcd is gone, nothing is brought to its end
+	kill     func() // acts as a crash: closes the connection to etcd and completes nothing
 }
 
 func newLive(t testing.TB, endpoint string, slots Slots, change func(*Config)) *liveGateway {
@@ -270,8 +270,8 @@ func newLive(t testing.TB, endpoint string, slots Slots, change func(*Config)) *
 	return newLiveAt(t, client, client, slots, change)
 }
 
-// newLiveAt makes a gateway that asks etcd for itself by one client, and for its clients by
-// another.
+// newLiveAt makes a gateway that uses one etcd client for its own requests and another one for its
+// clients' requests.
 func newLiveAt(t testing.TB, own, client *clientv3.Client, slots Slots, change func(*Config)) *liveGateway {
 	t.Helper()
 	g := &liveGateway{counter: &counter{misses: map[string]int{}}, client: client, run: guardedshell.NewGoroutines()}
@@ -305,7 +305,7 @@ func newLiveAt(t testing.TB, own, client *clientv3.Client, slots Slots, change f
 	return g
 }
 
-// testSlots is where a placement adds and removes slots.
+// testSlots is slots that a placement adds and removes.
 type testSlots interface {
 	add(wire.Key) wire.Version
 	remove(wire.Key)
@@ -352,13 +352,13 @@ func (p *testPlacement) remove(t testing.TB, key string) {
 	}
 }
 
-// until waits until something is so.
+// until waits until so returns true.
 func until(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	poll.Until(t, 15*time.Second, what, so)
 }
 
-// knows waits until a gateway knows about a placement.
+// knows waits until a gateway knows a placement.
 func (g *liveGateway) knows(t testing.TB, e placement.Entry) {
 	until(t, fmt.Sprintf("the gateway knows revision %d", e.Mod), func() bool { return g.follower.Revision() >= e.Mod })
 }

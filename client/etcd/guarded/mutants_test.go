@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/overlay"
 )
 
-// mutants are the rules that can be left out: those of doc.go, and two of placement's, which the
-// simulated world keeps.
+// mutants are the rules that can be disabled: those of doc.go, and two rules of placement, which
+// the simulated world obeys.
 var mutants = []string{
 	"guard", "exclusive", "break wait", "key order", "session condition", "directory condition",
 	"give up", "words", "publish CAS", "populate CAS", "populate clear", "not found",
@@ -23,8 +23,8 @@ var mutants = []string{
 	"header", "ahead", "handed on", "remembered", "published late", "reuse of KEY_IDs", "order of removal",
 }
 
-// edits make of the shipped server one that can leave out a rule, by its name. TestMutants builds
-// the simulator from edited copies, since the shipped server has no such switches.
+// edits turn the shipped server into one in which a rule can be disabled by its name. TestMutants
+// builds the simulator from edited copies, because the shipped server has no such switches.
 var edits = []struct{ file, old, new string }{
 	{"write.go", `	keys := s.placedIn(w)
 `, `	keys := s.placedIn(w)
@@ -161,11 +161,10 @@ var edits = []struct{ file, old, new string }{
 `},
 }
 
-// leaveOut has a server leave out a rule. Only where the edits are applied there is a way to do so
-// (overlaid).
+// leaveOut disables a rule of a server. It does something only if the edits are applied (overlaid).
 var leaveOut = func(*Server, string) {}
 
-// overlaid is the file that says how, alongside the edits.
+// overlaid is the file that defines leaveOut for the edited server.
 const overlaid = `package guarded
 
 func init() { isOverlaid, leaveOut = true, func(s *Server, rule string) { s.without = rule } }
@@ -173,14 +172,14 @@ func init() { isOverlaid, leaveOut = true, func(s *Server, rule string) { s.with
 
 var isOverlaid = false
 
-// simulator are the test files that the simulator needs; the others, with etcd's server, are not
-// built for it.
+// simulator is the test files that the simulator needs. It is built without the other files, which
+// need etcd's server.
 var simulator = []string{
 	"fakeetcd_test.go", "simgateway_test.go", "simworld_test.go", "sim_test.go", "mutants_test.go",
 	"sizes_test.go",
 }
 
-// Without any one of the rules something is wrong in some run.
+// If any one rule is disabled, some run finds an error.
 func TestMutants(t *testing.T) {
 	if racedetector.Enabled {
 		t.Skip("skipped: with the race detector this takes minutes; make test runs it without")
@@ -198,7 +197,7 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// build makes the simulator's tests of the edited sources.
+// build builds the simulator's tests from the edited sources.
 func build(t *testing.T) string {
 	t.Helper()
 	sources := overlay.Sources{"overlaid_test.go": overlaid}
@@ -217,10 +216,10 @@ func build(t *testing.T) string {
 	return sources.Build(t)
 }
 
-// mutantSeeds is how many seeds a mutant may take to be noticed.
+// mutantSeeds is the number of seeds in which a mutant must be detected.
 const mutantSeeds = 6000
 
-// hunt runs seeds until one notices that a rule is left out.
+// hunt runs seeds until one detects that a rule is disabled.
 func hunt(t *testing.T, rule string) {
 	var next, found atomic.Uint64
 	var mu sync.Mutex

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// asBytes is a server whose requests go to etcd as bytes where they may, as a relay sends them.
+// asBytes is a server that passes requests to etcd as bytes if it can, as a relay does.
 type asBytes struct {
 	*Server
 	passed, served atomic.Int64
@@ -23,7 +23,7 @@ type coded interface {
 	Unmarshal([]byte) error
 }
 
-// do passes a request, or has the server serve it.
+// do passes a request to etcd, or makes the server serve it.
 func do[Q, A coded](ctx context.Context, s *asBytes, method string, q Q, a A,
 	serve func(context.Context, Q) (A, error)) (A, error) {
 	b, err := q.Marshal()
@@ -94,8 +94,8 @@ func (s *asBytes) Txn(ctx context.Context, q *pb.TxnRequest) (*pb.TxnResponse, e
 	return do(ctx, s, txnMethod, q, new(pb.TxnResponse), s.Server.Txn)
 }
 
-// TestPassFenced: a write that is passed on does nothing at etcd where a key that it may change was
-// placed without this gateway's knowing; then it is served, under the key's guard.
+// TestPassFenced: a passed write does nothing at etcd if a key that it may change was placed and
+// this gateway does not know that yet. Then the server serves the write, under the key's guard.
 func TestPassFenced(t *testing.T) {
 	slots := newMemory(128)
 	g := newLive(t, startEtcd(t), slots, nil)
@@ -131,8 +131,8 @@ func TestPassFenced(t *testing.T) {
 	}
 }
 
-// TestPassDoubt: a request of which it is in doubt what it is about is not passed as bytes: two
-// keys, of which etcd takes the last, a field that nobody knows, reserved keys.
+// TestPassDoubt: an ambiguous request is not passed as bytes: one with two keys, of which etcd
+// takes the last, one with an unknown field, and one with reserved keys.
 func TestPassDoubt(t *testing.T) {
 	slots := newMemory(128)
 	g := newLive(t, startEtcd(t), slots, nil)

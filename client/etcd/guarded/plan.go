@@ -213,7 +213,7 @@ func txnOp(t *pb.TxnRequest) *pb.RequestOp {
 	return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: t}}
 }
 
-// boundingRange is the smallest span that has all spans.
+// boundingRange is the smallest span that contains all spans.
 func boundingRange(spans []span) span {
 	h := spans[0]
 	for _, s := range spans[1:] {

@@ -28,7 +28,7 @@ type Slots interface {
 	// CAS replaces a slot's cell if its version is the expected one, and returns the new version. A
 	// copy of the CAS may be executed later, if the slot still has the expected version then.
 	CAS(ctx context.Context, id wire.Key, expected wire.Version, value []byte) (wire.Version, error)
-	// Size is how many bytes a slot holds.
+	// Size is the capacity of a slot in bytes.
 	Size(id wire.Key) int
 }
 

@@ -13,12 +13,12 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// Why the network was not asked, and why a slot had no answer: the reasons that an Observer gets.
+// Reasons why the network was not asked or a slot gave no answer. An Observer gets them.
 const (
 	reasonRequest  = "request"  // a slot cannot answer such a request
 	reasonPlace    = "unplaced" // the key is not placed
-	reasonExcluded = "excluded" // the key's reads are not answered by the network
-	reasonClosed   = "closed"   // no read is
+	reasonExcluded = "excluded" // the network does not answer this key's reads (Config.Excluded)
+	reasonClosed   = "closed"   // the network answers no reads (Config.Open)
 	reasonHeader   = "header"   // etcd has not answered anything yet, so its identity is not known
 	reasonGone     = "gone"     // the slot does not exist
 	reasonSilent   = "silent"   // the slot did not answer in time
@@ -223,7 +223,7 @@ func (s *Server) answerOf(r *pb.RangeRequest, at *slot, before int64) (answer *p
 	if at.revision() <= newest {
 		revision = max(before, at.revision())
 	}
-	if !s.Open() { // since the slot was read
+	if !s.Open() { // Open may have changed since the slot was read
 		return nil, reasonClosed
 	}
 	return rangeAnswer(r, kv, &pb.ResponseHeader{ClusterId: known.ClusterId, MemberId: known.MemberId,
@@ -291,8 +291,8 @@ func (s *Server) populate(ctx context.Context, k placement.Key, at slot, answer 
 		defer s.end(s.populating, k.Name)
 		ctx, cancel := s.Runtime.Detach(ctx)
 		defer cancel()
-		// It does not matter whether the CAS was or will be executed, because it is correct as long
-		// as the version is the same.
+		// The result of the CAS does not matter: whenever it is executed, the slot has the same
+		// version, so the cell is correct.
 		s.cas(ctx, k, at.version, b)
 	})
 }

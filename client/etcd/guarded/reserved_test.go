@@ -16,11 +16,11 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/seal"
 )
 
-// What the controllers keep, and something else that is not a client's.
+// The prefix of the controllers' keys, and another reserved prefix.
 var testReserved = []string{"/netcraq/", "/p/own/"}
 
-// What is reserved is neither read nor written through a gateway, whatever is asked: the answer
-// says so.
+// Reserved keys are neither read nor written through a gateway, whatever the request is. The error
+// says that they are reserved.
 func TestReservedIsDenied(t *testing.T) {
 	slots := newMemory(128)
 	g := newLive(t, startEtcd(t), slots, func(c *Config) { c.Reserved = testReserved })
@@ -82,7 +82,7 @@ func TestReservedIsDenied(t *testing.T) {
 	}
 }
 
-// spansRequests makes requests about ranges that span what is reserved.
+// spansRequests generates requests for ranges that span reserved keys.
 type spansRequests struct {
 	r    *rand.Rand
 	keys []string
@@ -102,7 +102,7 @@ func (q *spansRequests) span() span {
 		case 2:
 			s = span{Key: "\x00", End: open}
 		case 3:
-			s.Key = "/netcraq/x" // from within
+			s.Key = "/netcraq/x" // the range begins at a reserved key
 		case 4:
 			s.End = "/p/own/x"
 		}
@@ -165,7 +165,7 @@ func (q *spansRequests) txn(depth int) *pb.TxnRequest {
 	t := &pb.TxnRequest{}
 	for range q.r.IntN(3) {
 		c := q.compare()
-		if len(t.Compare) > 0 { // one with several ways is enough
+		if len(t.Compare) > 0 { // one condition with several alternatives is enough
 			c.RangeEnd = nil
 			c.Key = []byte(q.key())
 		}
@@ -177,9 +177,9 @@ func (q *spansRequests) txn(depth int) *pb.TxnRequest {
 			case 0, 1:
 				ops = append(ops, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: q.put()}})
 			case 2:
-				if q.r.IntN(4) == 0 { // there are to be some keys
+				if q.r.IntN(4) == 0 { // keep deletions rare, so that some keys exist
 					d := q.delete()
-					if string(d.RangeEnd) == open { // etcd oversees that what is put, too, is in such a range
+					if string(d.RangeEnd) == open { // etcd does not notice that keys of puts are in such a range, too
 						d.RangeEnd = []byte("zz")
 					}
 					ops = append(ops, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: d}})
@@ -198,9 +198,9 @@ func (q *spansRequests) txn(depth int) *pb.TxnRequest {
 	return t
 }
 
-// What spans reserved keys has the answer that an etcd without them gives, byte for byte: ranges in
-// each order, with limits and counts, deletions, conditions on ranges, and transactions of these.
-// Nobody who asks can tell that the keys are there, and nobody has deleted any. Some of the other
+// A request that spans reserved keys gets the answer that an etcd without these keys gives, byte
+// for byte: ranges in each order, with limits and counts, deletions, conditions on ranges, and
+// transactions of these. No client can detect the reserved keys or delete any. Some of the other
 // keys are placed.
 func TestReservedIsOutOfSight(t *testing.T) {
 	direct, behind := connect(t, startEtcd(t)), connect(t, startEtcd(t))
@@ -214,7 +214,7 @@ func TestReservedIsOutOfSight(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// As many revisions as what is reserved takes.
+	// noise makes as many revisions as the reserved keys take.
 	noise := func(n int) {
 		for i := range n {
 			if i == n-1 && n > 1 {
@@ -231,8 +231,8 @@ func TestReservedIsOutOfSight(t *testing.T) {
 	for _, key := range own {
 		must(behind.Put(ctx, key, "own"))
 	}
-	noise(1 + 2 + len(own)) // with the session's
-	// Fewer than 12, so that etcd's sort leaves those that are equal in their order.
+	noise(1 + 2 + len(own)) // including the session's key
+	// Fewer than 12 keys, so that etcd's sort keeps equal keys in their order.
 	q := &spansRequests{r: rand.New(rand.NewPCG(7, 7)), keys: []string{"/a", "/b", "/netcraq", "/netcraq0", "/o", "/p/a", "/p/own", "/p/z", "z"}}
 	etcd := pb.NewKVClient(direct.ActiveConnection())
 	compares, ways := 0, 0

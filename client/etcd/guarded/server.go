@@ -32,13 +32,13 @@ type Config struct {
 	Codec     Codec
 	Seals     Seals
 	Runtime   Runtime
-	Observer  Observer // nil: nobody
-	Evictor   Evictor  // nil: nobody
+	Observer  Observer // may be nil
+	Evictor   Evictor  // may be nil
 
 	// Prefix is the prefix of all of the gateways' own keys in etcd.
 	Prefix string
-	// Reserved are further prefixes of keys that clients must not see: the controllers'. Keys that
-	// begin with Prefix are reserved, too.
+	// Reserved are further prefixes of keys that clients must not see, such as those of the
+	// controllers' keys. Keys that begin with Prefix are reserved, too.
 	Reserved []string
 	// MaxTxnOps and MaxRequestBytes limit a client's transaction and write, like etcd's flags of
 	// these names. Set them for an etcd whose own limits are higher by MoreTxnOps and
@@ -47,8 +47,8 @@ type Config struct {
 	MaxTxnOps, MaxRequestBytes int
 	// Excluded selects placed keys whose reads the network must not answer; nil: only Health.
 	Excluded func(key string) bool
-	// Patience is how long a gateway may try a write before it sends it
-	// to etcd, if the client waits that long; 0: DefaultPatience, below 0: no limit.
+	// Patience is the time for which a gateway tries a write before it sends the write to etcd, if
+	// the client waits that long; 0: DefaultPatience, below 0: no limit.
 	Patience time.Duration
 	// Open reports whether the network may answer reads: it must return false if etcd would have
 	// checked the caller's identity. nil: always.
@@ -207,7 +207,7 @@ var errClosed = errors.New("this gateway is being closed")
 // over returns the error with which etcd's server would report that ctx is done.
 func over(ctx context.Context) error {
 	why := context.Cause(ctx)
-	// the runtime has ended a wait, and ctx will end, too
+	// the Runtime has ended a wait, and will end ctx, too
 	if why == nil || errors.Is(why, rpctypes.ErrStopped) {
 		why = errClosed
 	}

@@ -20,18 +20,18 @@ import (
 type op struct {
 	gw         *gateway
 	what       string
-	start, end int // 0: it has not ended
+	start, end int // end 0: the request has not ended
 	lost       bool
 	err        error
 
-	key    string             // of a read
-	kvs    []*mvccpb.KeyValue // what was read; at most one
+	key    string             // the key that a read reads
+	kvs    []*mvccpb.KeyValue // the read's result; at most one pair
 	header *pb.ResponseHeader
-	newest int64 // revision in the newest answer of the gateway when it began
-	beyond bool  // it says a revision that etcd has not come to
+	newest int64 // the newest revision in an answer of the gateway before this request began
+	beyond bool  // the answer names a revision that etcd has not reached
 
-	value string // of a write: nobody else writes it
-	did   bool   // the write says that it was executed
+	value string // the value of a write; no other write has the same one
+	did   bool   // according to the answer, the write was executed
 }
 
 func (o *op) String() string {
@@ -44,7 +44,7 @@ func (w *world) client(g *gateway) {
 	w.history = append(w.history, o)
 	key := simKeys[w.r.IntN(len(simKeys))]
 	ctx := context.Background()
-	if w.chance(0.05) { // a client that does not wait for long
+	if w.chance(0.05) { // a client with a short timeout
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(ctx)
 		w.spawn(nil, func() {
@@ -61,7 +61,7 @@ func (w *world) client(g *gateway) {
 		q := &pb.RangeRequest{Key: []byte(key)}
 		var r *pb.RangeResponse
 		now := false
-		if w.values%2 == 0 { // as the gateway does
+		if w.values%2 == 0 { // try RangeNow first, as the gateway does
 			r, now = g.server.RangeNow(q)
 		}
 		if !now {
@@ -74,7 +74,7 @@ func (w *world) client(g *gateway) {
 		o.what, o.value = "put "+key+" "+value, value
 		q := &pb.PutRequest{Key: []byte(key), Value: []byte(value)}
 		if w.chance(0.1) {
-			q.Lease = int64(6 + w.r.IntN(2)) // of these etcd has but the second
+			q.Lease = int64(6 + w.r.IntN(2)) // only the second of these two leases exists
 			o.what += fmt.Sprint(" with lease ", q.Lease)
 		}
 		var r *pb.PutResponse
@@ -84,7 +84,7 @@ func (w *world) client(g *gateway) {
 	case p < 80:
 		q := &pb.DeleteRangeRequest{Key: []byte(key)}
 		if w.chance(0.4) {
-			q.Key, q.RangeEnd = []byte("a"), []byte{0} // spans the gateways' own
+			q.Key, q.RangeEnd = []byte("a"), []byte{0} // spans the gateways' own keys
 		}
 		o.what = fmt.Sprintf("delete %q %q", q.Key, q.RangeEnd)
 		var r *pb.DeleteRangeResponse
@@ -98,7 +98,7 @@ func (w *world) client(g *gateway) {
 			t.Success = append(t.Success, put(b))
 		}
 		o.what, o.value = fmt.Sprintf("txn %s %s %s", a, b, value), value
-		if w.chance(0.4) { // on a condition that may or may not hold
+		if w.chance(0.4) { // with a condition that may or may not hold
 			t.Compare = []*pb.Compare{{Target: pb.Compare_VERSION, Result: pb.Compare_LESS, Key: []byte(key),
 				TargetUnion: &pb.Compare_Version{Version: int64(w.r.IntN(4))}}}
 			t.Failure = deleteTxn(key, "").Success
@@ -111,13 +111,13 @@ func (w *world) client(g *gateway) {
 	o.end = w.now
 	if o.header != nil {
 		o.beyond = o.header.Revision > w.etcd.revision
-		g.Saw(o.header.Revision) // as the gateway does with each answer
+		g.Saw(o.header.Revision) // as the gateway does for each answer
 		g.answered = max(g.answered, o.header.Revision)
 	}
 	w.note("%v", o)
 }
 
-// simulate runs a seed and gives the world at its end.
+// simulate runs a seed and returns the world at its end.
 func simulate(seed uint64, steps int, without string, trace bool) *world {
 	w := newWorld(seed, 0)
 	w.without, w.trace = without, trace
@@ -163,20 +163,20 @@ func simulate(seed uint64, steps int, without string, trace bool) *world {
 			g := w.gateways[w.r.IntN(len(w.gateways))]
 			w.spawn(g, func() { g.server.Reseal(g.ctx) })
 		}
-		if g := w.gateways[w.r.IntN(len(w.gateways))]; w.chance(0.01) { // its watch tells it
+		if g := w.gateways[w.r.IntN(len(w.gateways))]; w.chance(0.01) { // its watch delivers the newest sealing keys
 			g.ring = w.ring
 		}
 		if w.chance(0.002) {
 			w.crash(w.gateways[w.r.IntN(len(w.gateways))])
 		}
 		w.expire(0.01, 0.001)
-		// a lease runs out
+		// a lease expires
 		if kv := w.etcd.keys[simKeys[w.r.IntN(len(simKeys))]]; kv != nil && kv.Lease != 0 && w.chance(0.01) {
 			w.etcd.doTxn(deleteTxn(string(kv.Key), ""))
 		}
 		w.step()
 	}
-	// Now all goes well, and everything must come to its end.
+	// From here on there are no faults, and everything must complete.
 	w.faults = 0
 	for range 40000 {
 		if len(w.broken) > 0 || outstanding() == 0 {
@@ -199,8 +199,8 @@ func simulate(seed uint64, steps int, without string, trace bool) *world {
 	return w
 }
 
-// expire lets sessions run out: those of gateways that are no more, and now and then one of a
-// living one.
+// expire makes sessions expire: those of crashed gateways, and occasionally that of a running
+// gateway.
 func (w *world) expire(dead, living float64) {
 	for _, kv := range w.etcd.find([]byte(simPrefix+"sessions/"), []byte(clientv3.GetPrefixRangeEnd(simPrefix+"sessions/"))) {
 		p := dead
@@ -216,14 +216,14 @@ func (w *world) expire(dead, living float64) {
 	}
 }
 
-// checkHistory looks at the answers: each read is what etcd had at some time between its beginning
-// and its end, and each write was executed as it says.
+// checkHistory checks the answers. Each read must return a state that etcd had between the read's
+// beginning and its end. Each write must have been executed as its answer says.
 func (w *world) checkHistory() {
 	complain := func(o *op, format string, args ...any) {
 		w.broken = append(w.broken, fmt.Sprintf("%v: %s", o, fmt.Sprintf(format, args...)))
 	}
-	executed := map[string][]int{}  // the times at which a value was written
-	revisions := map[string]int64{} // and the revisions
+	executed := map[string][]int{}  // the times at which each value was written
+	revisions := map[string]int64{} // the revision at which each value was written
 	for _, states := range w.states {
 		for _, s := range states {
 			if s.kv != nil && !slices.Contains(executed[string(s.kv.Value)], s.from) {
@@ -274,7 +274,7 @@ func (w *world) checkHistory() {
 		if !ok {
 			complain(o, "etcd did not have that at any time between")
 		}
-		// Who continues from the header's revision (a watch from the next one on) misses nothing.
+		// A client that watches from the revision after the header's must miss nothing.
 		then := states[0]
 		for _, s := range states {
 			if s.revision <= o.header.Revision {
@@ -287,7 +287,7 @@ func (w *world) checkHistory() {
 	}
 }
 
-// is says whether a state is what was read.
+// is reports whether a read returned this state.
 func (s state) is(kvs []*mvccpb.KeyValue) bool {
 	return s.kv == nil && len(kvs) == 0 || s.kv != nil && len(kvs) == 1 && sameKV(s.kv, kvs[0])
 }
@@ -305,7 +305,7 @@ var (
 
 const simSteps = 3000
 
-// With all rules, nothing is ever wrong.
+// With all rules, no run finds an error.
 func TestSimulator(t *testing.T) {
 	var reads, hits, writes, crashes, forged, rotated int
 	seeds, _ := testSizes()

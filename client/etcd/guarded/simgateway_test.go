@@ -25,18 +25,18 @@ type gateway struct {
 	id       int
 	server   *Server
 	dir      *placement.Cache
-	seen     int   // changes of the directory that its watch has told
-	lease    int64 // of its session; 0: none
+	seen     int   // changes of the directory that its watch has delivered
+	lease    int64 // lease of its session; 0: none
 	newest   int64
 	answered int64           // the newest revision in an answer to a client
-	ctx      context.Context // ends when it crashes
+	ctx      context.Context // ends when the gateway crashes
 	crashed  bool
-	ring     *seal.Ring // the keys that it knows
+	ring     *seal.Ring // the sealing keys that it knows
 }
 
 func (w *world) gateway() *gateway {
 	g := &gateway{world: w, id: len(w.gateways) + 1, dir: placement.NewCache(), ctx: context.Background(), ring: w.ring}
-	// What is there when it begins.
+	// The placements that exist when the gateway starts.
 	entries := map[string]placement.Entry{}
 	for _, kv := range w.etcd.find([]byte(placement.Name(simPrefix, "")),
 		[]byte(clientv3.GetPrefixRangeEnd(placement.Name(simPrefix, "")))) {
@@ -102,7 +102,7 @@ func deleteTxn(key, end string) *pb.TxnRequest {
 	}
 }
 
-// simObserver counts.
+// simObserver counts events.
 type simObserver struct {
 	nobody
 	w *world
@@ -111,7 +111,7 @@ type simObserver struct {
 func (o simObserver) Hit()    { o.w.hits++ }
 func (o simObserver) Forged() { o.w.forged++ }
 
-// simEvictor has placement take out what is forged.
+// simEvictor makes placement remove keys whose slots are forged.
 type simEvictor struct {
 	nobody
 	w *world
@@ -124,7 +124,7 @@ func (e simEvictor) Evict(k placement.Key, fault placement.Fault, _ string) {
 	}
 }
 
-// simSeals are the keys as a gateway knows them.
+// simSeals are the sealing keys that a gateway knows.
 type simSeals struct{ g *gateway }
 
 func (s simSeals) Ring() *seal.Ring { return s.g.ring }
@@ -138,7 +138,7 @@ func (s simSeals) Want(_ context.Context, id uint32) (bool, error) {
 	return there.Knows(id), nil
 }
 
-// crash ends a gateway: what it has sent may still arrive.
+// crash ends a gateway. Messages that it has sent may still arrive.
 func (w *world) crash(g *gateway) {
 	w.note("gateway %d crashes", g.id)
 	g.crashed = true
@@ -185,13 +185,13 @@ func (d simDirectory) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// ask has etcd do something. Now and then it refuses that, and now and then its answer is lost.
+// ask sends a request to etcd. Sometimes etcd refuses it, and sometimes the answer is lost.
 func ask[A any](g *gateway, do func() (A, error)) (answer A, err error) {
 	if g.chance(g.faults / 10) {
 		err := refusals[g.r.IntN(len(refusals))]
 		do = func() (A, error) { return *new(A), err }
 	}
-	var got struct { // that of a request which arrives late goes nowhere
+	var got struct { // the answer to a request that arrives late is dropped
 		answer A
 		err    error
 	}
@@ -201,16 +201,16 @@ func ask[A any](g *gateway, do func() (A, error)) (answer A, err error) {
 	return got.answer, got.err
 }
 
-// refusals are what etcd says about a request that it has not executed and will not.
+// refusals are etcd's errors for a request that it has not executed and never will.
 var refusals = []error{
 	rpctypes.ErrGRPCNoSpace, rpctypes.ErrGRPCRequestTooManyRequests, rpctypes.ErrGRPCRequestTooLarge,
 	rpctypes.ErrGRPCTooManyOps, rpctypes.ErrGRPCPermissionDenied, rpctypes.ErrGRPCInvalidAuthToken,
 	rpctypes.ErrGRPCAuthOldRevision, rpctypes.ErrGRPCNotCapable,
 }
 
-// silences are what a client has in the place of an answer: from etcd, which has proposed the
-// request and does not know what became of it; from gRPC, which has lost the connection, or cannot
-// take the answer; or of its own.
+// silences are errors that do not say whether the request was executed. They come from etcd, which
+// has proposed the request and does not know its result; from gRPC, which has lost the connection
+// or cannot accept the answer; or from the client itself.
 var silences = []error{
 	rpctypes.ErrGRPCTimeout, rpctypes.ErrGRPCTimeoutDueToLeaderFail, rpctypes.ErrGRPCTimeoutDueToConnectionLost,
 	rpctypes.ErrGRPCLeaderChanged, rpctypes.ErrGRPCNoLeader, rpctypes.ErrGRPCStopped, rpctypes.ErrGRPCUnhealthy,
@@ -225,7 +225,7 @@ var silences = []error{
 
 func (w *world) unanswered() error { return silences[w.r.IntN(len(silences))] }
 
-// slotError is what a client of the switches has instead of an answer.
+// slotError is the error of a client of the switches.
 func slotError(op wire.Op, id wire.Key, why error, version wire.Version) error {
 	return &calls.OpError{Op: op, Key: id, Err: why, Attempts: 1, Version: version,
 		OutcomeUnknown: op != wire.Read && why != calls.ErrCASFailed}
@@ -254,7 +254,7 @@ func (s simSlots) Read(_ context.Context, id wire.Key) (value []byte, version wi
 	return value, version, err
 }
 
-// ReadNow implements Slots: nothing happens in between.
+// ReadNow implements Slots. No other task runs during it.
 func (s simSlots) ReadNow(id wire.Key) (value []byte, version wire.Version, ok bool) {
 	at := s.w.slots[id]
 	if at == nil || at.gone {
@@ -266,7 +266,7 @@ func (s simSlots) ReadNow(id wire.Key) (value []byte, version wire.Version, ok b
 func (s simSlots) CAS(_ context.Context, id wire.Key, expected wire.Version, value []byte) (
 	version wire.Version, err error) {
 	by := s.w.self.gw.id
-	s.w.seen = append(s.w.seen, sealedFor{id, expected.Sequence() + 1, value}) // on its way, too, it can be seen
+	s.w.seen = append(s.w.seen, sealedFor{id, expected.Sequence() + 1, value}) // a cell can be seen on its way, too
 	ok := s.w.send(func() {
 		at := s.w.slots[id]
 		switch {
@@ -287,7 +287,7 @@ func (s simSlots) CAS(_ context.Context, id wire.Key, expected wire.Version, val
 	return version, err
 }
 
-// describe says what is in a slot.
+// describe describes the content of a slot.
 func (w *world) describe(id wire.Key, b []byte, version wire.Version) string {
 	plain, err := w.judge().open(w.names[id], b, version)
 	if err != nil {
@@ -308,7 +308,7 @@ func (w *world) describe(id wire.Key, b []byte, version wire.Version) string {
 	return c.Kind.String()
 }
 
-// simKV is etcd as a gateway has it.
+// simKV is the simulator's etcd as a gateway's client.
 type simKV struct{ g *gateway }
 
 func (k simKV) Range(_ context.Context, r *pb.RangeRequest, _ ...grpc.CallOption) (*pb.RangeResponse, error) {

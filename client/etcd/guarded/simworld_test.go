@@ -20,24 +20,23 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// The simulator: a network of slots, an etcd, gateways and a placement, in one thread of execution
-// that goes from one task to another by the choice of a seeded random generator. A task gives up
-// control where a server asks or waits for something; between two such places nothing else happens.
-// The same seed gives the same run.
+// The simulator: a network of slots, an etcd, gateways and a placement. Only one task runs at a
+// time, and a seeded random generator chooses the next one. A task gives up control only where a
+// server sends a request or waits. The same seed gives the same run.
 
-// perStep is how long one step is.
+// perStep is the simulated duration of one step.
 const perStep = 5 * time.Millisecond
 
 const simPrefix = "/n/"
 
 var simKeys = []string{"a", "b", "c"}
 
-// task is work that gives up control at times.
+// task is work that sometimes gives up control.
 type task struct {
-	gw       *gateway // whose it is; nil: the world's
+	gw       *gateway // the gateway that runs it; nil: the world
 	turn     chan struct{}
-	blocked  func() bool // whether it would do nothing
-	inFlight func()      // what it has sent, and has not arrived
+	blocked  func() bool // reports whether the task would do nothing
+	inFlight func()      // a request that the task has sent and that has not arrived
 	over     bool
 	killed   bool
 }
@@ -46,47 +45,48 @@ type world struct {
 	r     *rand.Rand
 	now   int
 	tasks []*task
-	self  *task         // that has control
+	self  *task         // the task that has control
 	back  chan struct{} // gives control back to the world
 	log   []string
 	trace bool
 
 	etcd  *fakeEtcd
 	slots map[wire.Key]*simSlot
-	late  []func() // requests that may arrive yet
+	late  []func() // requests that may still arrive
 
 	gateways []*gateway
 	leases   int64
 	nextID   wire.Key
 	freeIDs  []wire.Key // of removed keys
-	without  string     // the rule that is left out
-	faults   float64    // how likely a message is lost or late
+	without  string     // the rule that is disabled
+	faults   float64    // probability that a message is lost or late
 	codec    fixedCodec
 
-	states  map[string][]state // of each key, by time
-	placing []placement.Change // changes of the directory, in their order
+	states  map[string][]state // states of each key, in order of time
+	placing []placement.Change // changes of the directory, in order
 	history []*op
 	values  int
 	broken  []string // violations
 	hits    int      // reads that the network answered
 
-	ring    *seal.Ring // as etcd has it
+	ring    *seal.Ring // the sealing keys in etcd
 	rotated int
-	hostile bool                       // somebody writes into slots who is not a gateway
-	seen    []sealedFor                // all that gateways have ever sent to slots
-	names   map[wire.Key]placement.Key // of all slots that there have been
-	evict   map[wire.Key]chan struct{} // closed when placement is asked to take a key out
+	hostile bool                       // a writer that is not a gateway writes into slots
+	seen    []sealedFor                // all cells that gateways have sent to slots
+	names   map[wire.Key]placement.Key // placements of all slots that ever existed
+	evict   map[wire.Key]chan struct{} // closed when placement is asked to remove the key
 	forged  int                        // slots that gateways have found forged
 }
 
-// sealedFor is what a gateway has sealed, and the sequence of the version that it was to have.
+// sealedFor is a cell that a gateway has sealed, and the sequence of the version that it was sealed
+// for.
 type sealedFor struct {
 	id       wire.Key
 	sequence uint64
 	value    []byte
 }
 
-// state is what etcd has for a key from a time on.
+// state is etcd's state of a key from a time on.
 type state struct {
 	from     int
 	revision int64
@@ -159,7 +159,7 @@ func newRing() *seal.Ring {
 	return r
 }
 
-// rotate makes a new key, which gateways hear of by and by.
+// rotate makes a new sealing key, which gateways learn one after another.
 func (w *world) rotate() {
 	r, err := w.ring.Rotated()
 	if err != nil {
@@ -170,23 +170,23 @@ func (w *world) rotate() {
 	w.note("a new key to seal with")
 }
 
-// allKeys are the keys that etcd has.
+// allKeys are the sealing keys in etcd.
 type allKeys struct{ *world }
 
 func (k allKeys) Ring() *seal.Ring                           { return k.ring }
 func (k allKeys) Want(context.Context, uint32) (bool, error) { panic("it knows all keys") }
 
-// judge is a server that opens slots as gateways do, with all keys.
+// judge returns a server that opens slots as gateways do, with all sealing keys.
 func (w *world) judge() *Server {
 	s := &Server{Config: Config{Seals: allKeys{w}}}
 	leaveOut(s, w.without)
 	return s
 }
 
-// attack writes something into a slot as a host can that may write every slot, has seen all that
-// was ever sent to one, and has no key: rubbish, what gateways wrote before there were seals, cells
-// of this key and of others that were sealed before or are on their way, those with a bit that is
-// changed; or it deletes what is there.
+// attack writes into a slot as a host could that may write every slot, has seen all cells ever sent
+// to slots, and has no sealing key. It writes rubbish, a cell without a seal, a cell of this or
+// another key that was sealed earlier or is under way, or such a cell with one bit changed; or it
+// deletes the cell.
 func (w *world) attack() {
 	ids := slices.Sorted(maps.Keys(w.slots))
 	if len(ids) == 0 {
@@ -215,7 +215,7 @@ func (w *world) attack() {
 		value = plain(slotcodec.Cell{Kind: slotcodec.Value, Create: 1, Mod: 1 << 62, Version: 1, Value: []byte("forged")})
 	case 4:
 		value = plain(slotcodec.Cell{Kind: slotcodec.Absent, Revision: w.etcd.revision})
-	case 5, 6: // what was sealed, best of all for this version
+	case 5, 6: // a sealed cell, preferably one for this version
 		var fits []sealedFor
 		for _, s := range w.seen {
 			if s.sequence == at.version.Sequence()+1 || w.chance(0.02) || s.id == id && w.chance(0.2) {
@@ -247,7 +247,7 @@ func (w *world) note(format string, args ...any) {
 
 func (w *world) chance(p float64) bool { return w.r.Float64() < p }
 
-// spawn makes a task.
+// spawn starts a task.
 func (w *world) spawn(gw *gateway, work func()) {
 	t := &task{gw: gw, turn: make(chan struct{})}
 	w.tasks = append(w.tasks, t)
@@ -273,15 +273,15 @@ func (w *world) yield() {
 	}
 }
 
-// alive ends a task of a gateway that has crashed, where it would continue while it is cleared
-// away.
+// checkAlive ends a task of a crashed gateway that would otherwise continue while the world kills
+// it.
 func (w *world) checkAlive() {
 	if w.self.killed {
 		runtime.Goexit()
 	}
 }
 
-// run lets a task continue until it gives up control.
+// run lets a task run until it gives up control.
 func (w *world) run(t *task) {
 	w.self = t
 	t.turn <- struct{}{}
@@ -291,7 +291,7 @@ func (w *world) run(t *task) {
 	}
 }
 
-// step lets one task continue.
+// step lets one task run.
 func (w *world) step() {
 	w.now++
 	var ready []*task
@@ -327,7 +327,7 @@ func (w *world) kill(t *task) {
 	}
 }
 
-// Runtime.
+// The methods of Runtime.
 
 func (w *world) Go(work func()) {
 	w.checkAlive()
@@ -368,7 +368,7 @@ func (w *world) Last(ctx context.Context) (context.Context, context.CancelFunc) 
 
 func (w *world) Jitter() float64 { return w.r.Float64() }
 
-// send has a request executed by whom it is sent to. It says whether the answer came back.
+// send delivers a request to its receiver, and reports whether the answer came back.
 func (w *world) send(execute func()) bool {
 	w.checkAlive()
 	t := w.self
@@ -376,7 +376,7 @@ func (w *world) send(execute func()) bool {
 	w.yield()
 	t.inFlight = nil
 	switch {
-	case w.chance(w.faults / 3): // lost on its way, or late
+	case w.chance(w.faults / 3): // the request is lost or late
 		if w.chance(0.7) {
 			w.late = append(w.late, execute)
 		}
@@ -392,9 +392,9 @@ func (w *world) send(execute func()) bool {
 	return true
 }
 
-// Placement.
+// The placement.
 
-// place gives a key a slot, and removes it, again and again.
+// place repeatedly gives a key a slot, and removes it.
 func (w *world) place(key string) {
 	for {
 		w.Wait(context.Background(), nil, time.Duration(1+w.r.IntN(100))*perStep)
@@ -430,7 +430,7 @@ func (w *world) place(key string) {
 			entry()
 			w.Wait(context.Background(), nil, time.Duration(1+w.r.IntN(50))*perStep)
 		}
-		// The tombstone, and then the entries.
+		// First the tombstone, then the entries.
 		at.version++
 		at.gone = true
 		w.note("slot %d: tombstone, version %d", id, at.version)
@@ -448,8 +448,8 @@ func (w *world) place(key string) {
 	}
 }
 
-// check looks at what must be true at each moment: what can be read in a slot that the directory
-// names is what etcd has.
+// check checks an invariant of each moment: if a slot that the directory names can be read, it has
+// etcd's state of the key.
 func (w *world) check() {
 	if len(w.broken) > 0 {
 		return
@@ -465,7 +465,7 @@ func (w *world) check() {
 			continue
 		}
 		plain, err := w.judge().open(placement.Key{Name: key, Entry: e}, at.value, at.version)
-		if err != nil { // nobody is answered from it
+		if err != nil { // the slot gives no answer to anyone
 			continue
 		}
 		c, err := simCodec.c.Decode(plain)

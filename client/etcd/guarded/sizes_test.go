@@ -7,9 +7,9 @@ import (
 	"github.com/netcraq/netcraq/internal/racedetector"
 )
 
-// testSizes are how much the tests here do unless told otherwise: seeds of the simulator, and time
-// for histories before a real etcd with each kind of slots. With the race detector a seed takes ten
-// times as long; make test runs the whole without it.
+// testSizes returns the default amounts of work for these tests: seeds of the simulator, and the
+// time for histories in front of a real etcd with each kind of slots. With the race detector a seed
+// takes ten times as long; make test also runs everything without it.
 func testSizes() (seeds uint64, histories time.Duration) {
 	if racedetector.Enabled {
 		return 8, time.Second
@@ -17,8 +17,8 @@ func testSizes() (seeds uint64, histories time.Duration) {
 	return 500, 30 * time.Second
 }
 
-// requests is how many of all make a comparison with an etcd: they come one by one, which has the
-// race detector find nothing but what the first ones have shown.
+// requests returns the number of requests in a comparison with an etcd. With the race detector it
+// is a tenth of all: the requests are sequential, so the later ones show it no new races.
 func requests(all int) int {
 	if racedetector.Enabled {
 		return all / 10
@@ -26,7 +26,7 @@ func requests(all int) int {
 	return all
 }
 
-// oneByOne leaves a test out that asks one thing after the other, where the race detector is.
+// oneByOne skips a test that sends one request after another if the race detector is on.
 func oneByOne(t *testing.T) {
 	t.Helper()
 	if racedetector.Enabled {

@@ -99,7 +99,7 @@ func (s *Server) read(ctx context.Context, k placement.Key, b []byte, version wi
 	return at
 }
 
-// open gives the cell that a gateway, or placement, has put into a slot.
+// open returns the cell that a gateway, or placement, has put into a slot.
 func (s *Server) open(k placement.Key, b []byte, version wire.Version) ([]byte, error) {
 	switch {
 	case string(b) == slotcodec.Unsealed && version == wire.Version(k.Version):
@@ -150,7 +150,8 @@ type forged struct {
 	version wire.Version
 }
 
-// cellOf returns the cell for a key when etcd has kv for it, nil if it has none, as of a revision.
+// cellOf returns the cell for the state of a key at a revision: kv, or nil if the key does not
+// exist.
 func (s *Server) cellOf(kv *mvccpb.KeyValue, revision int64) slotcodec.Cell {
 	switch {
 	case kv == nil:

@@ -40,7 +40,7 @@ func newUDPChain(t testing.TB) *udpChain {
 	return c
 }
 
-// client makes a client with sessions of its own.
+// client makes a client with its own sessions.
 func (c *udpChain) client(t testing.TB) *client.Client {
 	t.Helper()
 	var sessions []client.Session
@@ -64,7 +64,7 @@ func (c *udpChain) network(t *testing.T) Slots {
 	return n
 }
 
-// until does something with the chain until it is done.
+// until repeats an operation on the chain until it succeeds.
 func (c *udpChain) until(what string, do func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -17,7 +17,8 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// A value that does not fit is read from etcd, and the next one that fits from the network again.
+// A value that does not fit into the slot is read from etcd. A later value that fits is read from
+// the network again.
 func TestTooLarge(t *testing.T) {
 	s := newScene(t, 128, nil)
 	e := s.place("k")
@@ -27,7 +28,7 @@ func TestTooLarge(t *testing.T) {
 			value[i] = byte(i * i >> 3 * 7 / 3)
 		}
 		if size > 100 {
-			copy(value, bytes.Repeat([]byte(fmt.Sprint(size)), 1)) // and nothing else repeats
+			copy(value, bytes.Repeat([]byte(fmt.Sprint(size)), 1)) // the rest of the value has no repetitions
 			for i := 20; i < size; i++ {
 				value[i] = byte((i*2654435761 + i*i*40503) >> 11)
 			}
@@ -45,8 +46,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// A key that is attached to a lease is etcd's alone: it goes when its lease does, without a word to
-// anybody.
+// Only etcd has the state of a key that is attached to a lease: when the lease expires, etcd
+// deletes the key and notifies no gateway.
 func TestLease(t *testing.T) {
 	s := newScene(t, 64, nil)
 	e := s.place("k")
@@ -67,7 +68,7 @@ func TestLease(t *testing.T) {
 	if _, there, _ := s.reads("k"); there {
 		t.Error("the key is read after its lease has ended")
 	}
-	// A key that was placed while it had a lease.
+	// This key had a lease when it was placed.
 	g, err = s.client.Grant(t.Context(), 60)
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +79,7 @@ func TestLease(t *testing.T) {
 	s.settles(l, slotcodec.Unfit)
 }
 
-// Keys are any bytes.
+// A key may contain any bytes.
 func TestBinaryKeys(t *testing.T) {
 	s := newScene(t, 64, nil)
 	for _, key := range []string{"\x00", "\xff", "\x00\x00", "a\x00", "\xff\xff\xff", "\xe4",
@@ -101,8 +102,8 @@ func TestBinaryKeys(t *testing.T) {
 	}
 }
 
-// A deletion by prefix is a write of all placed keys within; an absence is read from the network,
-// until somebody creates the key.
+// A deletion by prefix is a write of all placed keys within the prefix. The network answers that a
+// key is absent until the key is created.
 func TestPrefixDelete(t *testing.T) {
 	s := newScene(t, 64, nil)
 	var entries []placement.Entry
@@ -131,7 +132,8 @@ func TestPrefixDelete(t *testing.T) {
 	}
 }
 
-// What the network says is the present, which compaction does not touch; the past is etcd's.
+// The network has only the present state, which compaction does not affect. etcd answers for the
+// past.
 func TestCompaction(t *testing.T) {
 	s := newScene(t, 64, nil)
 	e := s.place("k")
@@ -158,8 +160,8 @@ func TestCompaction(t *testing.T) {
 	}
 }
 
-// Kubernetes' health check proves that etcd answers: it is not answered by the network though its
-// key is placed.
+// Kubernetes' health check tests whether etcd answers, so the network does not answer it even if
+// its key is placed.
 func TestHealthKey(t *testing.T) {
 	s := newScene(t, 64, nil)
 	s.place("/registry/health")
@@ -170,7 +172,7 @@ func TestHealthKey(t *testing.T) {
 	}
 }
 
-// etcd takes 128 operations, and so does a gateway, whether keys are placed or not.
+// A gateway accepts 128 operations, as etcd does, whether the keys are placed or not.
 func TestManyOperations(t *testing.T) {
 	s := newScene(t, 64, nil)
 	e := s.place("k000")
@@ -224,8 +226,8 @@ func TestManyOperations(t *testing.T) {
 			t.Errorf("%d operations: %q is read after %v", n, v, r)
 		}
 	}
-	// A placement that the gateway has not heard of, and a session that has run out, are found out
-	// in either form.
+	// The gateway detects a placement that it does not know yet, and a session that has expired, in
+	// either form of the transaction.
 	for _, n := range []int{2, 128} {
 		key := fmt.Sprintf("late%d 000", n)
 		late := s.p.place(t, key)

@@ -22,7 +22,7 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 )
 
-// randomRequests makes requests of all kinds, valid and not.
+// randomRequests makes requests of all kinds, valid and invalid.
 type randomRequests struct{ r *rand.Rand }
 
 func (q randomRequests) key() []byte { return []byte(fmt.Sprint("k", q.r.IntN(6))) }
@@ -33,7 +33,7 @@ func (q randomRequests) put() *pb.PutRequest {
 	case 0:
 		p.Key = nil
 	case 1:
-		p.Lease = 12345 // there is no such lease
+		p.Lease = 12345 // a lease that does not exist
 	case 2:
 		p.IgnoreLease = true
 	case 3:
@@ -124,8 +124,8 @@ func (q randomRequests) txn(depth int) *pb.TxnRequest {
 			switch q.r.IntN(8) {
 			case 0, 1, 2:
 				p := q.put()
-				// etcd 3.6 ends in a panic when the key to keep the value of was deleted by the
-				// same transaction
+				// etcd 3.6 panics if the same transaction has deleted the key whose value is to
+				// stay
 				if !p.IgnoreValue || len(p.Value) > 0 {
 					p.IgnoreLease = false
 				} else {
@@ -152,7 +152,7 @@ func (q randomRequests) txn(depth int) *pb.TxnRequest {
 		return ops
 	}
 	t.Success, t.Failure = ops(), ops()
-	if q.r.IntN(60) == 0 { // more than etcd takes
+	if q.r.IntN(60) == 0 { // more operations than etcd accepts
 		for len(t.Success) < 129 {
 			t.Success = append(t.Success, rangeOp(&pb.RangeRequest{Key: []byte("k1")}))
 		}
@@ -160,10 +160,10 @@ func (q randomRequests) txn(depth int) *pb.TxnRequest {
 	return t
 }
 
-// message is what etcd's requests and answers are.
+// message is a request or an answer of etcd.
 type message interface{ Marshal() ([]byte, error) }
 
-// same compares answers, except for who gave them.
+// same compares answers, except for the names of cluster and member.
 func same(t *testing.T, what string, a, b message, errA, errB error, headers ...*pb.ResponseHeader) {
 	t.Helper()
 	if (errA == nil) != (errB == nil) || status.Code(errA) != status.Code(errB) ||
@@ -183,7 +183,7 @@ func same(t *testing.T, what string, a, b message, errA, errB error, headers ...
 	}
 }
 
-// both makes a request of an etcd and of a gateway, and gives what etcd refused it with.
+// both sends a request to an etcd and to a gateway, compares the answers, and returns etcd's error.
 func both[Q any, A interface {
 	message
 	GetHeader() *pb.ResponseHeader
@@ -196,13 +196,13 @@ func both[Q any, A interface {
 	return errA
 }
 
-// The same requests to an etcd and to a gateway before another one get the same answers, byte for
-// byte, except for the names of cluster and member. Some of the keys are placed, all or none.
+// A gateway gives byte for byte the same answers as an etcd to the same requests, except for the
+// names of cluster and member. None, some or all of the keys are placed.
 func TestSameAnswers(t *testing.T) {
 	for _, placing := range []struct {
 		name  string
 		keys  int
-		bytes bool // etcd is asked by bytes where it may be
+		bytes bool // requests that can be passed as bytes are
 	}{{"none placed", 0, false}, {"some placed", 3, false}, {"all placed", 6, false}, {"none placed, bytes", 0, true},
 		{"some placed, bytes", 3, true}} {
 		t.Run(placing.name, func(t *testing.T) {
@@ -215,7 +215,8 @@ func TestSameAnswers(t *testing.T) {
 			}
 			etcd := pb.NewKVClient(direct.ActiveConnection())
 			ctx := t.Context()
-			// what the gateway and placement have written: the revisions are to be the same
+			// as many writes as the gateway and placement have made, so that the revisions are
+			// equal
 			for range placing.keys + 1 {
 				if _, err := etcd.Put(ctx, putOf(livePrefix+"x", "")); err != nil {
 					t.Fatal(err)
@@ -263,7 +264,8 @@ func TestSameAnswers(t *testing.T) {
 	}
 }
 
-// What a write may change is found in all branches, and the gateways' own keys are left alone.
+// The gateway finds what a write may change in all branches, and the write does not touch the
+// gateways' own keys.
 func TestOwnKeys(t *testing.T) {
 	slots := newMemory(128)
 	g := newLive(t, startEtcd(t), slots, nil)
@@ -286,7 +288,7 @@ func TestOwnKeys(t *testing.T) {
 	before, last := "/a", "z"
 	for _, d := range []struct {
 		key, end string
-		deleted  int64 // of before and last
+		deleted  int64 // deleted keys of before and last
 	}{
 		{"/", "\x00", 2}, {"/", "0", 1}, {livePrefix, "\x00", 1}, {"/a", livePrefix + "placed/x", 1},
 		{"\x00", "\x00", 2}, {livePrefix + "p", "zz", 1}, {"zz", "\x00", 0}, {"b", "a", 0},
@@ -303,7 +305,7 @@ func TestOwnKeys(t *testing.T) {
 			t.Fatalf("%v, %v", own, err)
 		}
 		var got *pb.DeleteRangeResponse
-		if d.end == "0" { // within a transaction
+		if d.end == "0" { // in a transaction
 			r, err := g.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{rangeOp(rangeOf("z")),
 				deleteOp(d.key, d.end), putOp("zz", "")}})
 			if err != nil {
@@ -338,7 +340,7 @@ func TestOwnKeys(t *testing.T) {
 	}
 }
 
-// The span that has all spans.
+// boundingRange returns the smallest span that contains all spans.
 func TestHull(t *testing.T) {
 	of := func(key, end string) span { return span{Key: key, End: end} }
 	for _, test := range []struct {
@@ -369,12 +371,12 @@ func TestFakeEtcd(t *testing.T) {
 		r := q.txn(2)
 		a, errA := etcd.Txn(t.Context(), r)
 		if errors.Is(rpctypes.Error(errA), rpctypes.ErrDuplicateKey) {
-			continue // the fake one does not look for that
+			continue // the fake etcd does not check for duplicate keys
 		}
 		b, errB := fake.Txn(r)
 		switch {
 		case errA == nil && errB == nil && !simple(r):
-			// it was executed by both; only its answer may have what the fake one does not know
+			// both have executed it; the fake etcd may lack parts of the answer
 		case errA != nil || errB != nil:
 			same(t, fmt.Sprintf("%d: %v", i, r), a, b, errA, errB)
 			refused[status.Convert(errA).Message()]++
@@ -407,8 +409,8 @@ func TestFakeEtcd(t *testing.T) {
 	}
 }
 
-// TestWords: what the simulator's etcd says in the place of an answer is what etcd and gRPC say,
-// and is taken for what it means.
+// TestWords: etcd and gRPC return the errors that the simulator uses in place of answers, and the
+// server classifies them correctly.
 func TestWords(t *testing.T) {
 	for _, err := range refusals {
 		if !etcderrors.Definite(err) || !etcderrors.Definite(rpctypes.Error(err)) {
@@ -438,7 +440,7 @@ func TestWords(t *testing.T) {
 	if _, err := etcd.Put(t.Context(), putOf("k", strings.Repeat("x", 1600<<10))); !says(err) {
 		t.Errorf("%v: the simulator does not say that", err)
 	}
-	// It was executed, and its answer is not taken.
+	// The write was executed, but the client does not accept the answer.
 	if _, err := etcd.Put(t.Context(), putOf("k", "v"), grpc.MaxCallRecvMsgSize(1)); !says(err) {
 		t.Errorf("%v: the simulator does not say that", err)
 	}
@@ -447,7 +449,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// simple says whether the fake etcd knows all that a transaction asks for.
+// simple reports whether the fake etcd supports everything in a transaction.
 func simple(t *pb.TxnRequest) bool {
 	for _, ops := range [][]*pb.RequestOp{t.Success, t.Failure} {
 		for _, op := range ops {

@@ -156,7 +156,8 @@ func (s *Server) guarded(ctx context.Context, t *transaction) (*pb.ResponseOp, *
 			g.after = s.encode(s.cellOf(kv, out.header.Revision), s.Slots.Size(wire.Key(g.key.ID)))
 		}
 	}
-	// The slots are unreadable until then, so nobody can observe it, and the client need not wait.
+	// The slots are unreadable until then, so no one can observe the delay, and the client need not
+	// wait.
 	t.work.rest = func() { s.publishAll(ctx, t.guards) }
 	return out.answer, out.header, nil
 }

@@ -67,7 +67,7 @@ func newEverybody(client clientv3.KV, prefix string, newest interface{ Saw(revis
 	return e
 }
 
-// Close ends asking.
+// Close stops asking.
 func (e *Everybody) Close() {
 	e.stop()
 	e.done.Wait()

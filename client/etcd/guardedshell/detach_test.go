@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// TestDetach: what continues without its caller has ten seconds, and not more than two when the
-// caller has left: another request waits behind it, and a member that does not answer now does not
-// then.
+// TestDetach: detached work has ten seconds, but at most two after its caller has left. Another
+// request may wait for it, and a member that does not answer now will probably not answer later.
 func TestDetach(t *testing.T) {
 	for _, c := range []struct {
 		name        string
-		leaves, end time.Duration // leaves: 0: never
+		leaves, end time.Duration // leaves: when the caller leaves; 0: never
 	}{
 		{"the caller waits", 0, 10 * time.Second},
 		{"the caller leaves", time.Second, 3 * time.Second},
@@ -38,8 +37,8 @@ func TestDetach(t *testing.T) {
 	}
 }
 
-// What has come to its end leaves nothing behind (synctest says so), and a caller that was gone
-// before has its time all the same.
+// Completed work leaves no goroutine behind (synctest checks this). Work whose caller left before
+// it began gets its full time.
 func TestDetachEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGoroutines()

@@ -11,13 +11,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// muteEtcd is an etcd of which one member does not answer: of the first requests for a lease as
-// many as mute come to that one.
+// muteEtcd is an etcd with one member that does not answer. The first `mute` requests for a lease
+// go to that member.
 type muteEtcd struct {
 	clientv3.Lease
 	clientv3.KV
 	mute    int64
-	slow    time.Duration // how long the others take
+	slow    time.Duration // time that the other members take to answer
 	granted atomic.Int64
 }
 
@@ -50,8 +50,8 @@ func (m *muteEtcd) Revoke(context.Context, clientv3.LeaseID) (*clientv3.LeaseRev
 	return nil, errors.New("none")
 }
 
-// TestSessionOpens: a member that does not answer costs a second, not the time to live of a
-// session; an etcd that takes longer than a second has a session all the same.
+// TestSessionOpens: a member that does not answer costs a second, not a session's time to live. A
+// session also opens at an etcd that takes longer than a second.
 func TestSessionOpens(t *testing.T) {
 	for _, c := range []struct {
 		name          string

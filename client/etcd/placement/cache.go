@@ -109,7 +109,7 @@ func (c *Cache) LookupRange(key, end string) []Key {
 	return found
 }
 
-// Len is how many keys are placed.
+// Len returns the number of placed keys.
 func (c *Cache) Len() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -64,7 +64,7 @@ func wait(t *testing.T, f *placement.Follower, revision int64) {
 	}
 }
 
-// A placement is made, followed and deleted, each once, under the mod revision that it had.
+// A placement is made, followed and deleted exactly once, with the right mod revision.
 func TestPutDelete(t *testing.T) {
 	c := etcd(t)
 	s := placement.Store{KV: c, Prefix: prefix}
@@ -117,8 +117,8 @@ func TestPutDelete(t *testing.T) {
 	}
 }
 
-// Whatever happens to its watch, a follower comes to what there is, and what it says is as of its
-// revision.
+// Whatever happens to its watch, a follower reaches the present state, and its content is always
+// the directory as of its revision.
 func TestFollow(t *testing.T) {
 	c := etcd(t)
 	s := placement.Store{KV: c, Prefix: prefix}
@@ -141,14 +141,14 @@ func TestFollow(t *testing.T) {
 		}
 		there[key] = e
 		switch i % 50 {
-		case 0: // the directory is refreshed before the watch has heard
+		case 0: // Refresh is called before the watch delivers the change
 			if err := f.Refresh(ctx); err != nil {
 				t.Fatal(err)
 			}
 			if got, ok := f.Lookup(key); !ok || got != e {
 				t.Fatalf("%q after a refresh: %v, %v; want %v", key, got, ok, e)
 			}
-		case 1: // what the watch is to begin with is compacted
+		case 1: // the revision from which the watch would continue is compacted
 			if _, err := c.Compact(ctx, e.Mod); err != nil {
 				t.Fatal(err)
 			}
@@ -176,7 +176,7 @@ func same(t *testing.T, c *placement.Cache, want map[string]placement.Entry) {
 	}
 }
 
-// A watch that begins at a revision which was compacted begins again with what there is.
+// A watch from a compacted revision starts again with the present state.
 func TestCompacted(t *testing.T) {
 	c := etcd(t)
 	s := placement.Store{KV: c, Prefix: prefix}
@@ -199,7 +199,7 @@ func TestCompacted(t *testing.T) {
 	same(t, f.Cache, map[string]placement.Entry{"a": e})
 }
 
-// An entry that cannot be read is as none, and goes when it is replaced or deleted.
+// An entry that cannot be parsed counts as absent, and disappears when it is replaced or deleted.
 func TestBroken(t *testing.T) {
 	c := etcd(t)
 	f := follow(t, c)
@@ -227,7 +227,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// The fence holds exactly where every placement in the range is known.
+// The fence holds if and only if every placement in the range is known.
 func TestFence(t *testing.T) {
 	c := etcd(t)
 	s := placement.Store{KV: c, Prefix: prefix}
@@ -263,7 +263,7 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// A cache passes over what it knows, and never goes back.
+// A cache skips changes that it knows, and never goes back.
 func TestCache(t *testing.T) {
 	c := placement.NewCache()
 	a, b := placement.Entry{ID: 1, Chain: "0", Mod: 5}, placement.Entry{ID: 2, Chain: "0", Mod: 9}

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// in says whether a span has a key, as etcd takes it.
+// in reports whether a span contains a key, by etcd's rules.
 func (s Span) in(key string) bool {
 	if s.End == "" {
 		return key == s.Key
@@ -18,8 +18,7 @@ func (s Span) in(key string) bool {
 	return key >= s.Key && before(key, s.End)
 }
 
-// The parts of a span are in order, have what the span has except for the reserved keys, and
-// overlap nowhere.
+// The parts of a span are in order, do not overlap, and contain exactly the span's unreserved keys.
 func TestWithout(t *testing.T) {
 	letters := []string{"", "a", "b", "c", "d", "\xff"}
 	var words []string
@@ -75,7 +74,7 @@ func TestWithout(t *testing.T) {
 			}
 			touches = touches || s.in(w) && reserved && s.Key != ""
 		}
-		if touches && !k.Touches(s.Key, s.End) { // it may touch keys that are not among the words
+		if touches && !k.Touches(s.Key, s.End) { // it may touch keys outside the list of words
 			t.Fatalf("%q does not touch %q", s, prefixes)
 		}
 		if !slices.IsSortedFunc(parts, func(a, b Span) int { return slices.Compare([]byte(a.Key), []byte(b.Key)) }) {
@@ -87,7 +86,7 @@ func TestWithout(t *testing.T) {
 	}
 }
 
-// A prefix within another is no other, and an empty one is none.
+// A prefix within another one, or an empty one, adds nothing.
 func TestWith(t *testing.T) {
 	k := With("/n/g/", "", "/n/", "/m/", "/n/")
 	if got := fmt.Sprint(k.Prefixes()); got != "[/m/ /n/]" {

@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// TestPlacedReadsCells: placement, which knows the first bytes of a slot only, takes each cell for
-// what it is.
+// TestPlacedReadsCells: placement, which knows only the first bytes of a slot, recognizes each kind
+// of cell.
 func TestPlacedReadsCells(t *testing.T) {
 	ring, err := NewRing()
 	if err != nil {

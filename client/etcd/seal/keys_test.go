@@ -33,8 +33,9 @@ func primary(k *Keys) uint32 {
 	return id
 }
 
-// Of gateways that begin at once one makes the first key, and all have it; of those that replace it
-// at once, each by order, none undoes another's; of those that find it too old one makes a new one.
+// If several gateways start at once, one makes the first key and all get it. If several rotate the
+// key at once on request, all their new keys remain. If several find the key too old, only one
+// makes a new key.
 func TestKeys(t *testing.T) {
 	etcd := etcdtest.Client(t, etcdtest.New(t, 1, etcdtest.Options{}).Endpoints()...)
 	var all [6]*Keys
@@ -106,8 +107,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// A key is replaced when it is too old, or has sealed too much, and everybody hears of it; without
-// an age it stays.
+// A key is replaced when it is too old or has sealed too many cells, and all gateways learn the new
+// one. Without a maximum age it stays.
 func TestFollow(t *testing.T) {
 	etcd := etcdtest.Client(t, etcdtest.New(t, 1, etcdtest.Options{}).Endpoints()...)
 	k, other := newKeys(t, etcd), newKeys(t, etcd)
@@ -143,7 +144,7 @@ func TestFollow(t *testing.T) {
 	if n := k.Ring().Sealed(); n != 0 {
 		t.Errorf("a new key has sealed %d", n)
 	}
-	// What one key has sealed is counted though others are dropped.
+	// The count of a key's sealed cells survives the removal of other keys.
 	if _, err := k.Ring().Seal(value, here); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +154,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// What is in etcd and is not keys is told, and what is known continues being used.
+// An invalid keyset in etcd causes an error, and the known keys remain in use.
 func TestNoKeys(t *testing.T) {
 	etcd := etcdtest.Client(t, etcdtest.New(t, 1, etcdtest.Options{}).Endpoints()...)
 	k := newKeys(t, etcd)

@@ -239,7 +239,7 @@ func keyOf(sealed []byte, size int) uint32 { return binary.BigEndian.Uint32(seal
 // length, so no two places give the same bytes.
 func associated(head []byte, at Place) []byte {
 	b := make([]byte, 0, 64+len(at.Name))
-	b = append(b, 1) // of this form
+	b = append(b, 1) // the version of this format
 	b = binary.BigEndian.AppendUint32(b, uint32(at.ID))
 	b = binary.BigEndian.AppendUint64(b, at.Version.Sequence())
 	b = append(b, byte(len(head)))

@@ -25,14 +25,14 @@ func ring(t testing.TB) *Ring {
 }
 
 var (
-	value  = append([]byte{byte(slotcodec.Value), 0xac, 0x02}, "the rest of it"...) // of revision 300
+	value  = append([]byte{byte(slotcodec.Value), 0xac, 0x02}, "the rest of it"...) // with revision 300
 	absent = []byte{byte(slotcodec.Absent), 0x80, 0x01}
 	guard  = []byte{byte(slotcodec.Guard), 1, 2}
 	here   = Place{Name: "/registry/pods/default/p", ID: 0x01000007, Version: wire.MakeVersion(3, 77)}
 )
 
-// Each cell comes back, has Overhead bytes more, and shows its kind and revision to placement, and
-// nothing else.
+// Each cell can be opened again and is Overhead bytes longer. Placement can see its kind and
+// revision, and nothing else.
 func TestSeal(t *testing.T) {
 	r := ring(t)
 	for _, cell := range [][]byte{value, absent, guard, {byte(slotcodec.Clear)}, {byte(slotcodec.Unfit)},
@@ -70,8 +70,8 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// What was sealed for another place does not open here: another key's, another placement's, another
-// version's; nor what somebody else has sealed.
+// A cell does not open in another place: for another key, another placement or another version. A
+// cell sealed with foreign keys does not open either.
 func TestElsewhere(t *testing.T) {
 	r := ring(t)
 	b, err := r.Seal(value, here)
@@ -92,7 +92,8 @@ func TestElsewhere(t *testing.T) {
 		errors.Is(err, ErrForged) {
 		t.Errorf("with another ring: %x, %v", got, err)
 	}
-	// Parts that could be taken for each other are not: the head's bytes are not the name's.
+	// Parts of a place cannot be mistaken for each other: bytes of the head cannot become part of
+	// the name.
 	odd := Place{Name: "\x01" + here.Name, ID: here.ID, Version: here.Version}
 	short, err := r.Seal([]byte{byte(slotcodec.Absent), 0x80, 0x01}, here)
 	if err != nil {
@@ -104,7 +105,7 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// No bit can be changed and no byte left out or added.
+// A cell does not open if a bit is changed, or a byte is removed or added.
 func TestChanged(t *testing.T) {
 	r := ring(t)
 	for _, cell := range [][]byte{value, absent, guard, {byte(slotcodec.Clear)}} {
@@ -133,7 +134,8 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// With a new key, old cells open, and new ones are sealed with it; without the old key they do not.
+// After rotation old cells open, and new cells are sealed with the new key. Without the old key,
+// old cells do not open.
 func TestRotated(t *testing.T) {
 	first := ring(t)
 	old, err := first.Seal(value, here)
@@ -190,7 +192,7 @@ func TestRotated(t *testing.T) {
 	}
 }
 
-// Whatever the bytes are, they do not open, and nothing breaks.
+// No input opens or causes a panic.
 func FuzzOpen(f *testing.F) {
 	r := ring(f)
 	b, err := r.Seal(value, here)
@@ -211,8 +213,8 @@ var templates = map[string]func() *tinkpb.KeyTemplate{
 	"XAES-256-GCM": aead.XAES256GCM192BitNonceKeyTemplate, "XChaCha20-Poly1305": aead.XChaCha20Poly1305KeyTemplate,
 }
 
-// BenchmarkOpen and BenchmarkSeal say what a cell costs by the profile of the chain that it fills:
-// go test ./client/etcd/seal -bench .
+// BenchmarkOpen and BenchmarkSeal measure the cost of a cell that fills a slot, for each chain
+// profile: go test ./client/etcd/seal -bench .
 func BenchmarkOpen(b *testing.B) { bench(b, false) }
 func BenchmarkSeal(b *testing.B) { bench(b, true) }
 

@@ -45,15 +45,15 @@ type Config struct {
 	// Nobody reads in etcd without a user: see [guardedshell.NewEverybody]. nil: the network
 	// answers no reads.
 	Nobody clientv3.KV
-	// Etcd, Newest, Observer, Prefix, Reserved, MaxTxnOps and MaxRequestBytes are
-	// [guarded.Config]'s.
+	// Etcd, Newest, Observer, Prefix, Reserved, MaxTxnOps and MaxRequestBytes are as in
+	// [guarded.Config].
 	Etcd                       pb.KVClient
 	Newest                     guarded.Newest
 	Observer                   guarded.Observer
 	Prefix                     string
 	Reserved                   []string
 	MaxTxnOps, MaxRequestBytes int
-	// Controller is asked where the chains are, and leases their sessions under the name Owner.
+	// Controller says where the chains are, and leases their sessions under the name Owner.
 	Controller *admin.Client
 	Owner      string
 	// RoundTrip gets the round trip times of the switches; nil: none.
@@ -131,8 +131,8 @@ func Open(ctx context.Context, cfg Config) (*Service, error) {
 	return s, nil
 }
 
-// Close ends the background work; requests must have ended. Others break guards that are still
-// held.
+// Close ends the background work; requests must have ended. Other gateways break guards that this
+// one still holds.
 func (s *Service) Close() {
 	s.stop()
 	s.work.Wait()

@@ -166,7 +166,7 @@ func (n *Network) Read(ctx context.Context, id wire.Key) ([]byte, wire.Version, 
 // ReadNow implements guarded.Slots.
 func (n *Network) ReadNow(id wire.Key) (value []byte, version wire.Version, ok bool) {
 	c := n.of(id)
-	if c == nil || c.quiet.Load() { // then call Silent
+	if c == nil || c.quiet.Load() { // Silent may then choose the caller that asks again
 		return nil, 0, false
 	}
 	started := clock.Since(begin)

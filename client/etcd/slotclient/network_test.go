@@ -12,7 +12,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// What a slot answers is told apart, and a chain that does not answer is soon not waited for.
+// Read distinguishes the answers of a slot, and soon stops waiting for a chain that does not
+// answer.
 func TestNetwork(t *testing.T) {
 	chain, err := refchain.New(refchain.Config{Profile: wire.Profile1024, ChainID: 1, Members: 2})
 	if err != nil {
@@ -83,7 +84,7 @@ func TestNetwork(t *testing.T) {
 	if c.until == 0 {
 		t.Error("a chain that is down is not silent")
 	}
-	c.until = clock.Since(begin) + time.Hour // this test is not measured against the clock
+	c.until = clock.Since(begin) + time.Hour // this test does not depend on the clock
 	c.mu.Unlock()
 	if !n.Silent(key) {
 		t.Error("a chain that is down is not silent")
@@ -101,9 +102,9 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// A chain is silent when reads that came one after the other had no answer. Those that are on their
-// way together are one: on a busy machine all of them wait for a CPU. Readers ask again soon, and
-// then less and less often.
+// A chain is silent when several consecutive reads had no answer. Reads that are under way at the
+// same time count as one, because on a busy machine all of them wait for a CPU. Readers ask again
+// soon, and then less and less often.
 func TestSilence(t *testing.T) {
 	const ms = time.Millisecond
 	c := new(chainSlots)

@@ -62,7 +62,7 @@ type known struct {
 // evicted is a placement that the controller was asked to end.
 type evicted struct {
 	at   time.Time
-	told bool // it was logged that the slot is forged
+	told bool // the forged slot was logged
 }
 
 // Follow starts to follow a controller, until Close. owner is the name of the sessions at the

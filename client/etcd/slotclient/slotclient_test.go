@@ -19,7 +19,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// member answers reads at a loopback address with a value of its own, as a switch does.
+// member answers reads at a loopback address with its own value, as a switch does.
 func member(t *testing.T, value string) string {
 	t.Helper()
 	c, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -50,12 +50,12 @@ func member(t *testing.T, value string) string {
 	return c.LocalAddr().String()
 }
 
-// controller is an admin API with chains that the test changes.
+// controller is an admin API whose chains the test changes.
 type controller struct {
 	mu      sync.Mutex
 	chains  []admin.Chain
 	opened  int
-	hosts   map[string]bool // that sessions were leased to
+	hosts   map[string]bool // hosts to which sessions were leased
 	closed  int
 	evicted []admin.PlacementEviction
 	down    bool
@@ -106,14 +106,14 @@ func (c *controller) counts() (opened, closed int, evicted []admin.PlacementEvic
 	return c.opened, c.closed, c.evicted
 }
 
-// waitFor waits for 10 s at most.
+// waitFor waits at most 10 s.
 func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	poll.Until(t, 10*time.Second, what, is)
 }
 
-// Reads go where the controller says that the chain is, and continue while it says nothing;
-// sessions are given back; a key is asked to be taken out once a second at most.
+// Reads go to the chain's address from the controller, and continue while the controller does not
+// answer. Sessions are released. The removal of a key is requested once a second at most.
 func TestFollow(t *testing.T) {
 	chain := func(address string) admin.Chain {
 		return admin.Chain{Name: "main", ID: 1, ServiceAddress: address, ValueBytes: 16}
@@ -146,7 +146,7 @@ func TestFollow(t *testing.T) {
 	c.down = true
 	c.mu.Unlock()
 	time.Sleep(1200 * time.Millisecond)
-	waitFor(t, "reads without the controller", reads("two")) // one may be late on a busy machine
+	waitFor(t, "reads without the controller", reads("two")) // one reply may be late on a busy machine
 	c.mu.Lock()
 	c.down = false
 	c.mu.Unlock()
@@ -177,8 +177,8 @@ func TestFollow(t *testing.T) {
 	ch.Evict(placement.Key{Name: "late"}, placement.Forged, "") // does nothing
 }
 
-// TestForgedIsTold: a slot that is forged is logged once for each placement, and the controller is
-// asked once a second at most, however often it is found.
+// TestForgedIsTold: a forged slot is logged once for each placement. The controller is asked once a
+// second at most, however often the slot is found.
 func TestForgedIsTold(t *testing.T) {
 	var mu sync.Mutex
 	asked := 0

@@ -1,4 +1,4 @@
-// Package await lets tests wait for what another goroutine does.
+// Package await lets tests wait for the effects of other goroutines.
 package await
 
 import (
@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Until waits until so returns true. It fails the test when the limit is over.
+// Until waits until so returns true. It fails the test when the limit is exceeded.
 func Until(t testing.TB, limit time.Duration, what string, so func() bool) {
 	t.Helper()
 	for end := time.Now().Add(limit); !so(); time.Sleep(time.Millisecond) {

@@ -10,8 +10,8 @@ const DEFAULT_SOCKET = '/run/netcraq/node.sock'
 const SOCKET_VARIABLE = 'NETCRAQ_NODE_SOCKET'
 
 /**
- * findSocket is where a program finds its server: $NETCRAQ_NODE_SOCKET, otherwise the socket of a
- * running `netcraq dev` of this user, otherwise DEFAULT_SOCKET.
+ * findSocket returns the address of a program's server: $NETCRAQ_NODE_SOCKET, otherwise the socket
+ * of a running `netcraq dev` of this user, otherwise DEFAULT_SOCKET.
  */
 function findSocket() {
   if (process.env[SOCKET_VARIABLE]) return process.env[SOCKET_VARIABLE]
@@ -19,7 +19,7 @@ function findSocket() {
     let folder = process.env.XDG_RUNTIME_DIR
     if (!folder) {
       folder = path.join(process.env.TMPDIR || '/tmp', `netcraq-${process.geteuid()}`)
-      const own = fs.lstatSync(folder) // anybody can make a folder in /tmp
+      const own = fs.lstatSync(folder) // any user can make a folder in /tmp
       if (!own.isDirectory() || own.mode & 0o077 || own.uid !== process.geteuid()) return DEFAULT_SOCKET
     }
     const dev = path.join(folder, 'netcraq.sock')

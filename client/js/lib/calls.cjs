@@ -5,18 +5,18 @@ const { randomBytes } = require('node:crypto')
 const { Code, NodeError, OutcomeUnknown, fromAnswer } = require('./errors.cjs')
 const { Transport } = require('./transport.cjs')
 
-// The server's own default, and its most; see api/nodeapi/nodeapi.go.
+// The server's default and maximum; see api/nodeapi/nodeapi.go.
 const DEFAULT_TIMEOUT = 5_000
 const MAX_TIMEOUT = 60_000
 const MAX_MESSAGE = 256 << 10
 const MAX_IN_FLIGHT = 512
-// So many calls may wait beyond those in flight.
+// Maximum number of calls that wait for room.
 const MAX_QUEUED = 65_536
-// The server knows better than this side what became of a call whose time is up, so it gets so many
-// milliseconds more to say it.
+// The server knows best whether a timed-out call was executed, so it gets this many more
+// milliseconds to answer.
 const GRACE = 200
 const HELLO_TIMEOUT = 5_000
-// For how long the first connection is waited for before a warning says so.
+// Milliseconds to wait for the first connection before a warning is logged.
 const SILENT_WAIT = 1_000
 const ADVICE =
   "start netcraq dev, netcraq-sidecar or the node's agent, or set NETCRAQ_NODE_SOCKET to where it listens; " +
@@ -24,10 +24,10 @@ const ADVICE =
 const PING_INTERVAL = 15_000
 const WAKE_STEP = 10
 
-// What kinds of calls there are. write: it changes something, so it is to be done once. again: it
-// may be done twice all the same, since what nobody knows of goes by itself in its time. lane:
-// what waits for somebody else does not take the room of what does not, and what keeps leases
-// alive, and gives back, waits for no room.
+// The kinds of calls. write: the call has a side effect, so it must be executed only once. again:
+// it may nevertheless be executed twice, because an unknown lease expires by itself. lane: calls
+// that wait for other callers have their own lane, so that they do not take the room of other
+// calls. Calls that renew leases or release something wait for no room.
 const READ = { lane: 0, write: false, again: false }
 const WRITE = { lane: 0, write: true, again: false }
 const GRANT = { lane: 0, write: true, again: true }
@@ -35,10 +35,10 @@ const WAIT = { lane: 1, write: true, again: false }
 const KEEP = { lane: 2, write: false, again: false }
 const RETURN = { lane: 2, write: true, again: false }
 
-/** What hello is refused with where another attempt would be refused, too. */
+/** Errors of hello after which another attempt would fail, too. */
 const FINAL = new Set([Code.PERMISSION_DENIED, Code.INVALID_ARGUMENT])
 
-/** Call is a request until it is answered, over whatever connections that takes. */
+/** Call is a request. It may be sent over several connections until it is answered. */
 class Call {
   constructor(func, data, kind, deadline, resolve, reject) {
     this.func = func
@@ -47,13 +47,13 @@ class Call {
     this.deadline = deadline
     this.resolve = resolve
     this.reject = reject
-    this.tail = '' // what follows data in the request
+    this.tail = '' // follows data in the request
     this.decode = null
-    this.late = null // gets the data of an answer that came after the caller was told otherwise
+    this.late = null // gets the data of an answer that arrives after the call has failed
     this.once = 0
-    this.identity = null // under which it was sent first
-    this.sent = false // over the connection that it waits on
-    this.maybe = false // it was sent over a connection that is gone: it may have been executed
+    this.identity = null // identity under which it was sent first
+    this.sent = false // it was sent over the connection on which it waits
+    this.maybe = false // it was sent over a connection that has ended, so it may have been executed
     this.settled = false
     this.id = 0
     this.reads = 0
@@ -61,7 +61,7 @@ class Call {
   }
 }
 
-/** Lane bounds how many calls are in flight. The others wait in it. */
+/** Lane bounds the number of calls in flight. Further calls wait in it. */
 class Lane {
   constructor(limit) {
     this.limit = limit
@@ -87,7 +87,7 @@ class Lane {
     return call
   }
 
-  /** sweep drops those whose time was up, and says how many. */
+  /** sweep drops waiting calls that have timed out, and returns their number. */
   sweep() {
     const before = this.waiting
     this.queue = [...this.each()]
@@ -100,24 +100,24 @@ class Lane {
     this.head = 0
   }
 
-  /** each gives those that wait. */
+  /** each yields the waiting calls. */
   *each() {
     for (let i = this.head; i < this.queue.length; i++) if (!this.queue[i].settled) yield this.queue[i]
   }
 }
 
-/** Identity is a name of this client's, and the numbers of the writes under it. */
+/** Identity is a name of this client, with the numbers of the writes under it. */
 class Identity {
   constructor() {
     this.name = randomBytes(16).toString('hex')
     this.next = 1
-    this.low = 1 // the caller has all answers of smaller numbers
+    this.low = 1 // the caller has the answers to all smaller numbers
     this.open = new Set()
   }
 
   /**
-   * take gives the next number. The server keeps the answers from the first one on that is not
-   * there, however long that takes, within its own bound.
+   * take returns the next number. The server keeps its answers from the first unanswered number on,
+   * however long that one takes, within the server's own bound.
    */
   take() {
     const number = this.next++
@@ -131,7 +131,7 @@ class Identity {
   }
 }
 
-/** Link is a connection that has said hello, and what waits for answers on it. */
+/** Link is a connection after hello, with the calls that wait for answers on it. */
 class Link {
   constructor(identity) {
     this.identity = identity
@@ -146,12 +146,12 @@ class Link {
 }
 
 /**
- * Calls carries calls and streams (watches) to the server and back: it connects, connects again,
- * bounds what is in flight and gives each call its time. A write has an identity, the number
- * `once` of this client, under which it is sent again after a connection was lost.
+ * Calls carries calls and streams (watches) to the server and back. It connects, connects again,
+ * bounds the number of calls in flight, and applies timeouts. A write has a number, `once`, under
+ * the client's identity. It is sent again under the same number after a connection was lost.
  */
 class Calls {
-  /** events: connected(hello), disconnected(error). */
+  /** events has the functions connected(hello) and disconnected(error). */
   constructor(address, options, events) {
     this.address = address
     this.events = events
@@ -167,7 +167,7 @@ class Calls {
     this.links = new Set()
     this.hello = null
     this.lanes = [new Lane(this.bound), new Lane(this.bound), new Lane(Infinity)]
-    this.queued = 0 // in all lanes
+    this.queued = 0 // number of waiting calls in all lanes
     this.streams = new Set()
     this.nextId = 1
     this.lastFailure = null
@@ -178,7 +178,7 @@ class Calls {
     this.connecting = false
     this.closing = false
     this.closed = false
-    this.idle = null // resolves close when nothing is under way
+    this.idle = null // resolves the promise of close when no call is under way
     this.wake = this.wake.bind(this)
     this.pinged = -1
     this.pingTimer = setInterval(() => this.ping(), options.pingInterval ?? PING_INTERVAL)
@@ -187,7 +187,10 @@ class Calls {
 
   // ---- Calls ----
 
-  /** call asks for a function. data is JSON. late gets an answer for which nobody waits any more. */
+  /**
+   * call calls a function. data is JSON. late gets an answer that arrives after the call has
+   * failed.
+   */
   call(func, data, kind, decode, options, late) {
     return new Promise((resolve, reject) => {
       if (this.closed || (this.closing && !options?.closing)) return reject(closedError())
@@ -195,7 +198,8 @@ class Calls {
       if (!(timeout > 0 && timeout <= MAX_TIMEOUT)) {
         return reject(new NodeError(Code.INVALID_ARGUMENT, `a time-out of ${timeout} ms is not one of 1 to ${MAX_TIMEOUT}`))
       }
-      // A character is at most three bytes, and what surrounds data far less than a kilobyte.
+      // A character has at most three bytes, and the rest of a request has far less than a
+      // kilobyte.
       if (data.length > (MAX_MESSAGE - 1024) / 3 && Buffer.byteLength(data) > MAX_MESSAGE - 1024) {
         return reject(tooLarge(Buffer.byteLength(data)))
       }
@@ -243,7 +247,7 @@ class Calls {
     )
   }
 
-  /** pump sends what waits, as far as there is room. */
+  /** pump sends waiting calls while there is room. */
   pump() {
     const link = this.link
     if (link === null) return
@@ -256,7 +260,9 @@ class Calls {
     }
   }
 
-  /** forget takes the number from a call: it was not executed, or matters no more. */
+  /**
+   * forget releases a call's number: the call was not executed, or its result no longer matters.
+   */
   forget(call) {
     if (call.once !== 0) call.identity.finish(call.once)
     call.once = 0
@@ -304,7 +310,7 @@ class Calls {
 
   refused(link, call, why) {
     if (why.code === Code.DRAINING) {
-      // It was not executed, and is another request for the next server.
+      // It was not executed, and the next server treats it as a new request.
       this.forget(call)
       call.sent = false
       this.queued++
@@ -323,7 +329,7 @@ class Calls {
     }
   }
 
-  /** notice takes what the server says without having been asked. */
+  /** notice processes a message that the server sends without a request. */
   notice(link, message) {
     if (message.error) link.transport.failure ||= fromAnswer(message.error)
     if (message.data?.draining === true && !link.draining) {
@@ -332,7 +338,7 @@ class Calls {
     }
   }
 
-  /** leave ends a link that shuts down when nothing waits for its answers. */
+  /** leave ends a link whose server shuts down when no call waits for an answer on it. */
   leave(link) {
     if (link.pending.size === 0 && this.link !== null && this.link !== link) link.transport.end()
   }
@@ -363,7 +369,7 @@ class Calls {
     if (next !== Infinity && !this.closed) this.wakeBy(next)
   }
 
-  /** expire ends a call whose time is up, and a connection that has been silent all the while. */
+  /** expire fails a call that has timed out, and ends a connection that was silent meanwhile. */
   expire(call, link) {
     const why = this.lastFailure === null ? '' : `: ${this.lastFailure.message}`
     if (this.mayBeDone(call)) {
@@ -381,17 +387,17 @@ class Calls {
     }
   }
 
-  /** mayBeDone says whether a call that is not answered may have changed something for good. */
+  /** mayBeDone reports whether a call without an answer may have had a lasting effect. */
   mayBeDone(call) {
     return call.kind.write && !call.kind.again && (call.sent || call.maybe)
   }
 
-  /** cancel asks the server to end a request. Whatever it answers to that is no matter. */
+  /** cancel asks the server to end a request, and ignores the answer to that. */
   cancel(link, id) {
     if (!link.transport.ended) link.transport.send(`{"id":${this.nextId++},"func":"cancel","data":{"id":${id}}}\n`)
   }
 
-  /** follow makes a signal cancel a call. What became of it then is the server's to say. */
+  /** follow makes a signal cancel a call. The server then reports whether the call was executed. */
   follow(call, signal) {
     const canceled = () => new NodeError(Code.CANCELED, 'canceled by the caller')
     if (signal.aborted) {
@@ -409,7 +415,7 @@ class Calls {
     return true
   }
 
-  /** ping finds out whether a connection on which nobody asks anything is still one. */
+  /** ping checks whether an idle connection still works. */
   ping() {
     const link = this.link
     if (link === null) return
@@ -421,13 +427,15 @@ class Calls {
 
   // ---- Streams ----
 
-  /** start keeps a stream open, over all connections: stream.start(link) asks for it on one. */
+  /**
+   * start keeps a stream open over all connections; stream.start(link) requests it on one of them.
+   */
   start(stream) {
     this.streams.add(stream)
     if (this.link !== null) stream.start(this.link)
   }
 
-  /** ask sends a stream's request and returns its id there. */
+  /** ask sends a stream's request and returns the request's id. */
   ask(link, stream, func, data) {
     const id = this.nextId++
     link.streams.set(id, stream)
@@ -443,7 +451,7 @@ class Calls {
 
   // ---- Connections ----
 
-  /** connect connects for the first time, within so many milliseconds. */
+  /** connect connects for the first time, within the given milliseconds. */
   async connect(within) {
     const until = performance.now() + within
     const aloud = setTimeout(() => {
@@ -474,12 +482,12 @@ class Calls {
           ADVICE,
         )
       }
-      // It tries once more at the end of its time, however long the pause would be by then.
+      // It tries once more at the end of the time, however long the next pause would be.
       await new Promise((resolve) => setTimeout(resolve, Math.min(jitter(backoff), left)))
     }
   }
 
-  /** attempt makes one connection and says hello. */
+  /** attempt makes one connection and sends hello. */
   async attempt(within) {
     const link = new Link(this.identity)
     const id = this.nextId++
@@ -511,7 +519,7 @@ class Calls {
     return link
   }
 
-  /** use makes a connection the one that calls go by, with all that waits. */
+  /** use makes a link the current one, and sends all waiting calls on it. */
   use(link) {
     if (this.closed || link.lost) {
       link.transport.destroy(closedError())
@@ -526,8 +534,8 @@ class Calls {
       }
     }
     if (!known && link.identity.next > 1) {
-      // The server that knew this identity may come back, and would know nothing of what is sent
-      // under it to this one.
+      // The server that knew this identity may come back, and would not know calls that were sent
+      // under it to this server.
       if (this.identity === link.identity) this.identity = new Identity()
       link.transport.end()
       throw new Anew('the server was started anew')
@@ -539,7 +547,7 @@ class Calls {
     link.since = performance.now()
     link.draining = link.hello.draining === true
     if (link.hello.inFlight > 0) {
-      // The other quarter is for what waits for no room.
+      // The other quarter is for calls that wait for no room.
       const limit = Math.max(1, Math.min(this.bound, Math.floor((link.hello.inFlight * 3) / 8)))
       this.lanes[READ.lane].limit = this.lanes[WAIT.lane].limit = limit
     }
@@ -552,7 +560,7 @@ class Calls {
     return link.hello
   }
 
-  /** lose takes back what waits on a connection that is gone. */
+  /** lose takes back the calls that wait on a link that has ended. */
   lose(link, why) {
     link.lost = true
     if (!this.links.delete(link)) return
@@ -563,7 +571,7 @@ class Calls {
       call.sent = false
       if (call.kind.write) call.maybe = true
       if (call.maybe && this.link !== null && this.link !== link) {
-        // The connection that there is was made before: its server may never have known of it.
+        // The present connection was made earlier, and its server may never have known this call.
         if (!call.kind.again) {
           this.fail(call, lostAnswers(call))
           continue
@@ -581,7 +589,7 @@ class Calls {
     this.lastFailure = why
     if (this.link !== link) return this.pump()
     this.link = null
-    // Who is shown the door at once, again and again, knocks less and less often.
+    // If the server repeatedly ends new connections at once, the pauses become longer.
     const short = performance.now() - link.since < this.maxBackoff
     this.backoff = short ? Math.min(this.backoff * 2, this.maxBackoff) : this.minBackoff
     this.reconnect()
@@ -589,8 +597,8 @@ class Calls {
   }
 
   /**
-   * reconnect connects again, after a while, until it is connected or closed. While a server that
-   * shuts down is used, it looks for its successor.
+   * reconnect connects again, after a pause, until it is connected or closed. While a server that
+   * shuts down is in use, it looks for the successor.
    */
   reconnect() {
     if (this.connecting || this.closed) return
@@ -627,14 +635,17 @@ class Calls {
 
   // ---- The end ----
 
-  /** underWay says whether a caller waits for an answer. */
+  /** underWay reports whether a caller waits for an answer. */
   underWay() {
     for (const lane of this.lanes) for (const call of lane.each()) if (!call.settled) return true
     for (const link of this.links) for (const call of link.pending.values()) if (!call.settled) return true
     return false
   }
 
-  /** refuse takes no more calls but those of closing. Watches, and what waits for others, end. */
+  /**
+   * refuse accepts no more calls except those of closing. Watches and calls that wait for other
+   * callers end.
+   */
   refuse() {
     this.closing = true
     for (const stream of [...this.streams]) stream.close()
@@ -648,7 +659,7 @@ class Calls {
     }
   }
 
-  /** close waits for what is under way, at most so many milliseconds, and ends. */
+  /** close waits for calls under way, at most the given milliseconds, and ends the client. */
   async close(within) {
     if (this.underWay()) {
       await new Promise((resolve) => {
@@ -664,7 +675,7 @@ class Calls {
     this.abandon()
   }
 
-  /** abandon ends at once. What is under way fails. */
+  /** abandon ends the client immediately. Calls under way fail. */
   abandon() {
     if (this.closed) return
     this.closing = this.closed = true
@@ -679,7 +690,7 @@ class Calls {
         else this.fail(call, new OutcomeUnknown(`the client was closed before ${call.func} was answered`))
       }
       link.transport.end()
-      // A server that does not close its side is not waited for.
+      // Do not wait for a server that does not close its side.
       setTimeout(() => link.transport.destroy(closedError()), 1_000).unref()
     }
     this.failQueued(closedError())
@@ -687,7 +698,7 @@ class Calls {
   }
 }
 
-/** Anew says that the connection is to be made again, at once. */
+/** Anew means that the connection must be made again immediately. */
 class Anew extends Error {}
 
 function jitter(delay) {

@@ -13,9 +13,9 @@ const { ServiceWatch, Watch } = require('./watch.cjs')
 const { version: VERSION } = require('../package.json')
 
 const DEFAULT_TTL = 10_000
-// For how long one request waits. The next one goes on.
+// Longest wait of one request for a lock; the next request continues.
 const LONGEST_WAIT = 50_000
-// What a lock is refused with where surely nothing is bound to its lease.
+// Errors of lock after which certainly nothing is bound to its lease.
 const REFUSED = new Set([
   Code.NOT_HELD, Code.PERMISSION_DENIED, Code.INVALID_ARGUMENT, Code.TOO_LARGE, Code.NO_ROOM, Code.QUOTA_EXCEEDED,
   Code.UNAVAILABLE, Code.CLOSED,
@@ -28,7 +28,7 @@ const CONNECT_OPTIONS = [
 const CLOSE_WAIT = 10_000
 
 const MAX_MANY = 256
-// How many names the server looks at for one page of a list.
+// Number of names that the server examines for one page of a list.
 const MAX_LIST = 256
 
 const versionOf = (answer) => answer.version
@@ -43,8 +43,8 @@ const transacted = (answer) => ({
 const sum = (answer) => ({ number: BigInt(answer.value), version: answer.version })
 
 /**
- * Client is a program's way to the node API. Its methods take options last: `namespace` (else the
- * client's), `timeout` in milliseconds, `signal` (an AbortSignal).
+ * Client gives access to the node API. The last argument of its methods is options: `namespace`
+ * (default: the client's), `timeout` in milliseconds, `signal` (an AbortSignal).
  */
 class Client extends EventEmitter {
   constructor(options) {
@@ -66,7 +66,7 @@ class Client extends EventEmitter {
     )
   }
 
-  /** What the server said of itself and of its limits. */
+  /** The server's description of itself and of its limits. */
   get server() {
     return this.calls.hello
   }
@@ -236,7 +236,7 @@ class Client extends EventEmitter {
       } catch (why) {
         if (kept === null) throw why
         if (REFUSED.has(why.code)) kept.free()
-        else kept.drop() // what may have been taken goes with it
+        else kept.drop() // a lock that was acquired nevertheless expires with the lease
         const unknown = why.code === Code.OUTCOME_UNKNOWN || why.code === Code.LEASE_GONE
         if (!unknown) throw why
         if (performance.now() >= until) throw new NodeError(Code.TIMEOUT, `${func} was not answered in its time`)
@@ -246,7 +246,10 @@ class Client extends EventEmitter {
     }
   }
 
-  /** giveBack ends what a token stands for. For Held, and for who kept a token. */
+  /**
+   * giveBack releases the lock, leadership or permit of a token, for Held and for callers that kept
+   * a token.
+   */
   async giveBack(func, what, token, options) {
     known(func, options)
     const data = `{${space(options)}"name":${name(what)},"token":"${token}"}`
@@ -263,7 +266,7 @@ class Client extends EventEmitter {
     return registration
   }
 
-  /** register is registerService without what keeps it alive. */
+  /** register registers an instance once, without keeping it alive. */
   async register(data, options) {
     name(data.service)
     const text = `{${space(options)}${JSON.stringify(data).slice(1)}`
@@ -296,8 +299,8 @@ class Client extends EventEmitter {
   }
 
   /**
-   * close gives back what is held, waits for what is under way, at most `wait` milliseconds, and
-   * ends. Watches end at once.
+   * close releases locks and registrations, waits at most `wait` milliseconds for calls under way,
+   * and ends the client. Watches end immediately.
    */
   async close(options) {
     onlyKnown('close', options, ['wait'])
@@ -326,7 +329,10 @@ function lease(options) {
   return options?.lease ? `,"lease":${JSON.stringify(options.lease)}` : ''
 }
 
-/** comparison is a condition of a transaction in JSON. The server refuses several conditions in one. */
+/**
+ * comparison encodes a condition of a transaction. The server refuses an object with several
+ * conditions.
+ */
 function comparison(one) {
   onlyKnown('transact: compare', one, ['key', 'version', 'value', 'absent'])
   let data = `{"key":${name(one?.key)}`

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict'
 
-// Why a call failed: the codes of the node API (api/nodeapi/nodeapi.go), and CLOSED, which is this
-// library's own.
+// The kinds of failures: the codes of the node API (api/nodeapi/nodeapi.go), and CLOSED, which only
+// this library uses.
 const Code = Object.freeze({
   INVALID_ARGUMENT: 'invalid_argument',
   TOO_LARGE: 'too_large',
@@ -21,7 +21,7 @@ const Code = Object.freeze({
   CLOSED: 'closed',
 })
 
-/** A call failed. `code` is its kind, `do` what can be done about it. */
+/** NodeError is a failed call. `code` is the kind of failure, `do` the advice. */
 class NodeError extends Error {
   constructor(code, message, advice) {
     super(message)
@@ -39,14 +39,17 @@ class OutcomeUnknown extends NodeError {
 }
 OutcomeUnknown.prototype.name = 'OutcomeUnknown'
 
-/** fromAnswer makes the error of an answer. */
+/** fromAnswer makes an error from an answer's error. */
 function fromAnswer(error) {
   const { code, message, do: advice } = typeof error === 'object' ? error : { message: String(error) }
   if (code === Code.OUTCOME_UNKNOWN) return new OutcomeUnknown(message, advice)
   return new NodeError(code || Code.INTERNAL, message || 'the server gives no reason', advice)
 }
 
-/** ofOlderServer is why a function failed, and says so if the server is older than it. */
+/**
+ * ofOlderServer returns why a function failed; if the server is too old for it, the message says
+ * so.
+ */
 function ofOlderServer(why, func, server) {
   if (why.code !== Code.INVALID_ARGUMENT || server?.maxList) return why
   const message = `${func}: the node's server (${server?.server}) is older than this function: ${why.message}`

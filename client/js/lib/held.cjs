@@ -5,14 +5,14 @@ const { Code, NodeError } = require('./errors.cjs')
 const { jitter } = require('./calls.cjs')
 
 /**
- * Held is a lock, a leadership or a permit. `token` is its fencing token, a BigInt that is greater
- * with each holder; `lost` resolves with the reason when it may be another's, and `signal` aborts.
+ * Held is a lock, a leadership or a permit. `token` is its fencing token, a BigInt that grows with
+ * each holder. `lost` resolves with the reason when it may be lost, and `signal` aborts.
  */
 class Held {
   constructor(client, back, answer, kept, options) {
     this.client = client
     this.back = back
-    this.kept = kept // null: the lease is the caller's
+    this.kept = kept // null: the caller provided the lease
     this.options = { namespace: options?.namespace }
     this.name = answer.name
     this.token = BigInt(answer.token)
@@ -38,14 +38,14 @@ class Held {
     if (kept.gone !== null) kept.lost(kept.gone)
   }
 
-  /** held says whether it surely is this one's still. */
+  /** held reports whether it is certainly still held. */
   get held() {
     return !this.over && (this.kept === null || performance.now() < this.kept.until)
   }
 
   /**
-   * release gives it back. Where that fails, it goes with its lease. It throws where it was lost
-   * before; once it was given back it does nothing.
+   * release releases it. If that fails, it expires with its lease. It throws if it was already
+   * lost. A second release does nothing.
    */
   async release(options) {
     if (this.over) {
@@ -63,24 +63,24 @@ class Held {
   }
 }
 
-/** Lock is a lock that is held. */
+/** Lock is a held lock. */
 class Lock extends Held {
   unlock(options) {
     return this.release(options)
   }
 }
 
-/** Leadership is an election that was won. */
+/** Leadership is a held leadership of an election. */
 class Leadership extends Held {
   resign(options) {
     return this.release(options)
   }
 }
 
-/** Permit is one of a semaphore's. */
+/** Permit is a held permit of a semaphore. */
 class Permit extends Held {}
 
-/** Registration is an instance of a service. Where its lease is lost it is registered again. */
+/** Registration is an instance of a service. If its lease is lost, it is registered again. */
 class Registration {
   constructor(client, data, ttl, options) {
     this.client = client
@@ -127,12 +127,13 @@ class Registration {
     }
   }
 
-  /** deregister takes the instance away. Where that fails, it goes with its lease. */
+  /** deregister removes the instance. If that fails, the instance expires with its lease. */
   async deregister(options) {
     if (this.over) return
     this.over = true
     this.client.held.delete(this)
-    if (this.ownLease === undefined && this.kept === null) return // its lease is gone, and it too
+    // its lease has expired, and the instance with it
+    if (this.ownLease === undefined && this.kept === null) return
     try {
       await this.client.deregister(this.service, this.instance, this.data.lease, { ...this.options, ...options })
     } catch (why) {

@@ -3,13 +3,13 @@
 
 const { Code, NodeError } = require('./errors.cjs')
 
-// Leases that are kept alive for what is held next, of one namespace and time to live.
+// Maximum number of idle leases of one namespace and time to live, which are kept alive for reuse.
 const MAX_IDLE = 4
 
 /**
- * KeptLease is a lease that the client has made for one thing that is held, and keeps alive. By this
- * side's clock it lives until `until`, which is never later than by the server's: it counts from
- * before the request that renewed it.
+ * KeptLease is a lease that the client made for a single lock or registration, and keeps alive.
+ * `until` is its end by this side's clock. It is never later than the end by the server's clock,
+ * because it counts from before the request that renewed the lease.
  */
 class KeptLease {
   constructor(leases, granted, kind, began) {
@@ -17,8 +17,8 @@ class KeptLease {
     this.id = granted.lease
     this.ttl = granted.ttl
     this.kind = kind
-    this.gone = null // why
-    this.lost = null // is told then
+    this.gone = null // why it has expired
+    this.lost = null // called then
     this.renewing = false
     this.renewTimer = null
     this.endTimer = null
@@ -26,7 +26,7 @@ class KeptLease {
     this.lives(began + this.ttl)
   }
 
-  /** lives says until when it surely does. */
+  /** lives sets the time until which it certainly exists. */
   lives(until) {
     this.until = until
     const left = until - performance.now()
@@ -70,7 +70,7 @@ class KeptLease {
     clearTimeout(this.endTimer)
   }
 
-  /** free gives it back: nothing is bound to it. */
+  /** free returns a lease to which nothing is bound. */
   free() {
     this.lost = null
     const { idle } = this.kind
@@ -78,10 +78,10 @@ class KeptLease {
     else this.drop()
   }
 
-  /** drop ends it: something may be bound to it that nobody knows of. */
+  /** drop ends a lease to which something may be bound without the client's knowledge. */
   drop() {
     this.lost = null
-    if (this.leases.all.has(this)) this.end(this.ttl).catch(() => {}) // then it lapses
+    if (this.leases.all.has(this)) this.end(this.ttl).catch(() => {}) // on failure it expires
   }
 
   async end(within) {
@@ -91,7 +91,7 @@ class KeptLease {
   }
 }
 
-/** Leases are a client's. */
+/** Leases are the leases of a client. */
 class Leases {
   constructor(client) {
     this.client = client
@@ -99,7 +99,7 @@ class Leases {
     this.kinds = new Map()
   }
 
-  /** take gives a lease to which nothing is bound. */
+  /** take returns a lease to which nothing is bound. */
   async take(ttl, options) {
     const name = `${ttl} ${options?.namespace ?? ''}`
     let kind = this.kinds.get(name)
@@ -113,12 +113,12 @@ class Leases {
     return new KeptLease(this, granted, kind, began)
   }
 
-  /** renew renews all, after a connection was made anew. */
+  /** renew renews all leases after a new connection was made. */
   renew() {
     for (const lease of this.all) lease.renew()
   }
 
-  /** close ends all. What fails lapses. */
+  /** close ends all leases. If that fails, they expire. */
   close(within) {
     return Promise.allSettled([...this.all].map((lease) => lease.end(within)))
   }

@@ -6,11 +6,11 @@ const { Code, NodeError } = require('./errors.cjs')
 const NEWLINE = 10
 
 /**
- * LineSplitter makes lines of what comes from a socket. The buffer is the socket's own and is used
- * again after push, so what is left of a line is copied, once.
+ * LineSplitter splits the bytes from a socket into lines. The buffer belongs to the socket, which
+ * reuses it after push. So an incomplete line is copied, once.
  */
 class LineSplitter {
-  /** tell is called with the text of each line; a line has at most max bytes. */
+  /** tell is called with the text of each line. max is the maximum length of a line in bytes. */
   constructor(max, tell) {
     this.max = max
     this.tell = tell
@@ -51,7 +51,7 @@ class LineSplitter {
 }
 
 function find(buffer, start, end) {
-  // The common case, a line that ends where what was read ends, without a view of the buffer.
+  // The common case, a line that ends at the end of the bytes, needs no view of the buffer.
   if (buffer[end - 1] === NEWLINE) return buffer.indexOf(NEWLINE, start)
   const at = buffer.subarray(start, end).indexOf(NEWLINE)
   return at < 0 ? at : start + at

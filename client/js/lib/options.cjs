@@ -3,10 +3,10 @@
 
 const { Code, NodeError } = require('./errors.cjs')
 
-/** What every call takes. closing is the library's own: the call is made while the client ends. */
+/** The options of every call. closing is internal: the call is made while the client is closing. */
 const COMMON = ['namespace', 'timeout', 'signal', 'closing']
 
-/** onlyKnown refuses options that a function does not have: a misspelled one would be ignored. */
+/** onlyKnown refuses unknown options, because a misspelled option would otherwise be ignored. */
 function onlyKnown(what, options, names) {
   for (const option in options) {
     if (names.includes(option)) continue
@@ -15,7 +15,7 @@ function onlyKnown(what, options, names) {
   }
 }
 
-/** known is onlyKnown for a call, with the options that it has besides those of every call. */
+/** known is onlyKnown for a call, whose own options are in addition to those of every call. */
 function known(what, options, ...more) {
   if (options !== undefined) onlyKnown(what, options, more.length === 0 ? COMMON : COMMON.concat(more))
 }

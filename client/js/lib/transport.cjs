@@ -6,14 +6,15 @@ const { Code, NodeError } = require('./errors.cjs')
 const { LineSplitter } = require('./lines.cjs')
 
 const READ_BUFFER = 64 << 10
-// An answer may be longer than a request: 256 values of a getMany.
+// An answer may be longer than a request: a getMany can return 256 values.
 const MAX_ANSWER = 4 << 20
-// So much text may wait for a reader that does not read; what comes then waits as calls.
+// Maximum length of unsent text while the server does not read; further calls wait.
 const MAX_UNSENT = 1 << 20
 
 /**
- * Transport is one connection: lines out, messages in. All that is sent in one turn of the event
- * loop goes out in one write. tell gets each message, done is called once, with why it ended.
+ * Transport is a connection that sends lines and receives messages. All lines of one turn of the
+ * event loop are sent in one write. tell is called with each message. done is called once, with the
+ * reason for the end.
  */
 class Transport {
   constructor(options, tell, room, done) {
@@ -22,7 +23,7 @@ class Transport {
     this.blocked = false
     this.ended = false
     this.failure = null
-    // What came in so far, for who wants to know whether anything has since.
+    // Counts receptions, so that a caller can detect whether something has arrived since.
     this.reads = 0
     this.done = done
     this.flush = this.flush.bind(this)
@@ -64,7 +65,7 @@ class Transport {
     this.connected.catch(() => {})
   }
 
-  /** congested says that the server does not read as fast as is written. */
+  /** congested reports whether the server reads more slowly than the client writes. */
   get congested() {
     return this.out.length > MAX_UNSENT
   }
@@ -85,7 +86,7 @@ class Transport {
     if (!this.socket.write(out, 'utf8')) this.blocked = true
   }
 
-  /** end closes the connection after what was sent; destroy at once. */
+  /** end closes the connection after everything was sent; destroy closes it at once. */
   end() {
     this.flush()
     this.socket.end()
@@ -102,7 +103,7 @@ function parse(line) {
     const message = JSON.parse(line)
     if (message !== null && typeof message === 'object') return message
   } catch {
-    // Told below.
+    // The error below reports it.
   }
   throw new NodeError(Code.INTERNAL, `the server sent what is no message: ${JSON.stringify(line.slice(0, 80))}`)
 }

@@ -7,7 +7,7 @@ const NEVER_WRITTEN = '0.0'
 const MIN_INT64 = -(2n ** 63n)
 const MAX_INT64 = 2n ** 63n - 1n
 
-/** Item is a key's state. `text` and `value` are the same value, as text and as bytes. */
+/** Item is the state of a key. `text` and `value` are the same value, as text and as bytes. */
 class Item {
   #base64
   #bytes
@@ -15,7 +15,7 @@ class Item {
   constructor(data) {
     this.key = data.key
     this.found = data.found === true
-    /** The value where it is UTF-8; undefined where it is not, or where there is none. */
+    /** The value if it is UTF-8; otherwise, or without a value, undefined. */
     this.text = data.value
     this.version = data.version
     if (data.lease) this.lease = data.lease
@@ -24,7 +24,7 @@ class Item {
     this.#bytes = undefined
   }
 
-  /** The value's bytes; undefined where there is none. */
+  /** The bytes of the value; undefined if there is none. */
   get value() {
     if (this.#bytes === undefined) {
       if (this.text !== undefined) this.#bytes = Buffer.from(this.text, 'utf8')
@@ -36,7 +36,9 @@ class Item {
 
 const item = (data) => new Item(data)
 
-/** Event is an Item of a watch: a key's newest version, and how many before it were left out. */
+/**
+ * Event is an Item of a watch: a key's newest version, with the number of skipped earlier versions.
+ */
 class Event extends Item {
   constructor(data) {
     super(data)
@@ -48,7 +50,7 @@ const wellFormed = String.prototype.isWellFormed
   ? (text) => text.isWellFormed()
   : (text) => !/\p{Surrogate}/u.test(text)
 
-/** name writes the name of a key, a lock or a service in JSON. */
+/** name encodes the name of a key, a lock or a service as JSON. */
 function name(text) {
   if (typeof text !== 'string' || text === '') {
     throw new NodeError(Code.INVALID_ARGUMENT, 'a name is a string that is not empty')
@@ -59,7 +61,7 @@ function name(text) {
   return JSON.stringify(text)
 }
 
-/** value writes a value, text or bytes, as the fields of an object in JSON. */
+/** value encodes a value, text or bytes, as members of a JSON object. */
 function value(from) {
   if (typeof from === 'string') {
     if (wellFormed(from)) return `"value":${JSON.stringify(from)}`
@@ -72,7 +74,7 @@ function value(from) {
   return `"valueBase64":"${bytes.toString('base64')}"`
 }
 
-/** version checks a version's form and writes it in JSON. */
+/** version checks a version's format and encodes it as JSON. */
 function version(text) {
   if (typeof text !== 'string' || !/^\d+\.\d+$/.test(text)) {
     throw new NodeError(Code.INVALID_ARGUMENT, `${String(text)} is no version: EPOCH.SEQUENCE, as answers have it`)
@@ -80,7 +82,7 @@ function version(text) {
   return `"${text}"`
 }
 
-/** integer writes a number of 64 bits, a number or a BigInt. */
+/** integer encodes a 64-bit integer, given as a number or a BigInt. */
 function integer(from) {
   if (typeof from === 'number' && !Number.isSafeInteger(from)) {
     throw new NodeError(Code.INVALID_ARGUMENT, `${from} is no whole number that JavaScript is sure of: use a BigInt`)
@@ -92,11 +94,11 @@ function integer(from) {
   return String(from)
 }
 
-/** compareVersions is negative where a is before b, 0 where they are the same. */
+/** compareVersions is negative if a is before b, 0 if they are equal. */
 function compareVersions(a, b) {
   if (a === b) return 0
   const [x, y] = [a.split('.'), b.split('.')]
-  // An epoch has 16 bits, a sequence 48: both are numbers.
+  // An epoch has 16 bits and a sequence 48, so both are exact numbers.
   return x[0] - y[0] || x[1] - y[1]
 }
 

@@ -5,19 +5,19 @@ const { Code, NodeError, fromAnswer } = require('./errors.cjs')
 const { jitter } = require('./calls.cjs')
 const { Event, compareVersions, name } = require('./values.cjs')
 
-/** With these the server has not refused the watch: it is asked for again. */
+/** After these errors, which are not a refusal, the watch is requested again. */
 const PASSING = new Set([Code.UNAVAILABLE, Code.TIMEOUT, Code.DRAINING, Code.INTERNAL])
-// Versions that go with a watch that is taken up again: the server counts each as a watch. Of the
-// other keys it tells the state anew, and what is known is not told to the program.
+// Limits for the versions that a resumed watch sends, because the server counts each as a watch. It
+// reports the other keys again, and the client drops known versions.
 const MAX_AFTER = 1024
 const MAX_AFTER_BYTES = 128 << 10
-// Deleted keys whose versions a watch remembers.
+// Number of deleted keys whose versions a watch remembers.
 const MAX_GONE = 4096
 
 /**
- * Stream is what is answered again and again: an async iterator, and what takes it up again on the
- * next connection. What its reader has not taken yet is kept; what is newer takes the place of
- * what is older, so that is bounded by what there is to know.
+ * Stream is a request with several answers, and an async iterator over them. On the next connection
+ * it is resumed. It keeps what its reader has not taken, and newer entries replace older ones, so
+ * its size is bounded.
  */
 class Stream {
   constructor(calls, func, options) {
@@ -26,7 +26,7 @@ class Stream {
     this.link = null
     this.id = 0
     this.backoff = calls.minBackoff
-    this.bare = false // it is taken up without the versions that are known
+    this.bare = false // it is resumed without the known versions
     this.ended = false
     this.failure = null
     this.waiting = []
@@ -43,7 +43,7 @@ class Stream {
     this.timeout = options?.timeout ?? calls.timeout
   }
 
-  /** open asks for it, now and on each new connection. */
+  /** open requests it, now and on each new connection. */
   open() {
     if (this.calls.closing) this.end(new NodeError(Code.CLOSED, 'the client is closed'))
     else if (this.signal?.aborted) this.aborted()
@@ -56,7 +56,7 @@ class Stream {
     return this
   }
 
-  /** start asks for it on a connection. */
+  /** start requests it on a connection. */
   start(link) {
     if (this.ended) return
     clearTimeout(this.restartTimer)
@@ -69,7 +69,7 @@ class Stream {
     if (message.error || message.more !== true) {
       link.streams.delete(this.id)
       const why = message.error ? fromAnswer(message.error) : null
-      // What was granted once may have become more by the versions that went with it.
+      // The known versions in the request may exceed the quota.
       const barer = why?.code === Code.QUOTA_EXCEEDED && this.startTimer === null && !this.bare
       this.bare ||= barer
       if (why !== null && !barer && !PASSING.has(why.code)) return this.end(why)
@@ -86,7 +86,7 @@ class Stream {
     if (message.error || message.more !== true) this.restart()
   }
 
-  /** restart asks again after a while. Without a connection, the next one does. */
+  /** restart requests it again after a pause. Without a connection, the next connection does. */
   restart() {
     this.restartTimer = setTimeout(() => {
       if (!this.ended && this.calls.link !== null) this.start(this.calls.link)
@@ -94,7 +94,7 @@ class Stream {
     this.backoff = Math.min(this.backoff * 2, this.calls.maxBackoff)
   }
 
-  /** end ends it: iterators get why, or that it is done. */
+  /** end ends it: iterators get the error why, or their end. */
   end(why) {
     if (this.ended) return
     this.ended = true
@@ -137,22 +137,22 @@ class Stream {
   }
 }
 
-/** Watch tells the newest versions of keys. */
+/** Watch reports the newest versions of keys. */
 class Watch extends Stream {
-  /** what: keys or a prefix, and after, the versions that the caller has. */
+  /** what has keys or a prefix, and the versions that the caller knows (after). */
   constructor(calls, what, options) {
     super(calls, 'watch', options)
     this.fields = ''
     if (options?.namespace) this.fields += `"namespace":${JSON.stringify(options.namespace)},`
     if (what.keys !== undefined) this.fields += `"keys":[${what.keys.map(name).join()}],`
     if (what.prefix !== undefined) this.fields += `"prefix":${JSON.stringify(String(what.prefix))},`
-    // What the reader has been told, or will be: the newest version of each key.
+    // The newest version of each key that the reader was given, or will be.
     this.known = new Map(Object.entries(what.after ?? {}))
     this.gone = new Set()
     this.events = new Map()
   }
 
-  /** request has the versions that are known, as far as there is room. */
+  /** request returns the request, with as many known versions as allowed. */
   request() {
     let after = ''
     let n = 0
@@ -167,7 +167,7 @@ class Watch extends Stream {
   take(data) {
     for (const told of data.events ?? []) {
       const known = this.known.get(told.key)
-      // It was asked for again: what has been told is not told twice.
+      // After a new request, known versions are dropped.
       if (known !== undefined && compareVersions(told.version, known) <= 0) continue
       this.known.set(told.key, told.version)
       this.forget(told)
@@ -179,7 +179,7 @@ class Watch extends Stream {
     this.wake()
   }
 
-  /** forget keeps the versions of deleted keys from growing without a bound. */
+  /** forget bounds the number of remembered versions of deleted keys. */
   forget(told) {
     if (told.found) {
       this.gone.delete(told.key)
@@ -203,7 +203,7 @@ class Watch extends Stream {
   }
 }
 
-/** ServiceWatch tells the instances of a service that live, as they are now. */
+/** ServiceWatch reports the live instances of a service. */
 class ServiceWatch extends Stream {
   constructor(calls, service, options) {
     super(calls, 'watchService', options)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict'
 
-// What becomes of calls when the server is late, wrong, silent or gone.
+// Calls to a server that is late, wrong, silent or gone.
 
 const assert = require('node:assert/strict')
 const fs = require('node:fs')
@@ -16,7 +16,7 @@ const failsWith = (code, promise) =>
 
 const found = (m, text = 'v') => ({ key: m.data.key, found: true, value: text, version: '1.1' })
 
-/** with runs a test with a fake and a client of it, and ends both. */
+/** using runs a test with a fake and a client of it, and ends both. */
 async function using(on, options, run) {
   if (run === undefined) [options, run] = [{}, options]
   const fake = await new Fake(on).listen()
@@ -49,7 +49,7 @@ test('where there is no server it says so, after the time that it was given', as
     assert.match(why.do, /NETCRAQ_NODE_SOCKET/)
     return true
   })
-  // Not before: a pause between two tries that is longer than what is left ends with it.
+  // It must not fail earlier: a pause that is longer than the remaining time is cut.
   const began = performance.now()
   await failsWith(Code.UNAVAILABLE, connect({ socket: place, startTimeout: 200, minBackoff: 5_000, maxBackoff: 5_000 }))
   assert.ok(performance.now() - began >= 199)
@@ -75,7 +75,7 @@ test('it finds a running netcraq dev', async () => {
     fs.mkdirSync(folder, { mode: 0o700 })
     fs.renameSync(fake.socket, path.join(folder, 'netcraq.sock'))
     assert.equal(parse().text, path.join(folder, 'netcraq.sock'))
-    fs.chmodSync(folder, 0o777) // another user could have put it there
+    fs.chmodSync(folder, 0o777) // another user could have put the socket there
     assert.equal(parse().text, DEFAULT_SOCKET)
   } finally {
     for (const [name, value] of Object.entries({ NETCRAQ_NODE_SOCKET, XDG_RUNTIME_DIR, TMPDIR })) {
@@ -138,7 +138,7 @@ test('answers in any order, in pieces, several at once, and some for nobody', as
       if (asked.length < 4) return
       const lines = asked.reverse().map((q) => `${JSON.stringify({ id: q.id, data: found(q, `ž-${q.data.key}`) })}\n`)
       const bytes = Buffer.from(`{"id":999999,"data":{}}\n${lines.join('')}`)
-      // Byte by byte, so that characters are cut, too.
+      // Byte by byte, so that characters are split, too.
       let at = 0
       const next = () => {
         if (at >= bytes.length) return
@@ -202,7 +202,7 @@ test('the outcome of a write is unknown where the server has forgotten the clien
   await using(on, async (fake, client) => {
     await assert.rejects(client.put('a', 'x'), (why) => why instanceof OutcomeUnknown && why.code === Code.OUTCOME_UNKNOWN)
     assert.equal(fake.count('put'), 1)
-    // What comes then goes under a new identity: the server that knew the old one may come back.
+    // Later calls use a new identity, because the server that knew the old one may come back.
     assert.equal((await client.delete('b')).deleted, true)
     const names = new Set(fake.seen.filter((m) => m.func === 'hello').map((m) => m.data.client))
     assert.equal(names.size, 2)
@@ -276,7 +276,8 @@ test('calls have their time', async () => {
     assert.deepEqual(results.map((result) => result.reason.code), [Code.TIMEOUT, Code.OUTCOME_UNKNOWN])
     const { timeoutMs, id } = await fake.saw('get')
     assert.equal(timeoutMs, 500)
-    // The server is told that nobody waits, and the connection is kept: it answers others.
+    // The client cancels the call at the server, and keeps the connection, which answers other
+    // calls.
     assert.equal((await fake.saw('cancel')).data.id, id)
     assert.equal(fake.connections.length, 1)
   })
@@ -415,7 +416,7 @@ test('a watch is taken up again where it was', async () => {
       if (n === 0) {
         c.say({ id: m.id, data: { events: [event('a', '1.1'), event('b', '1.9')] }, more: true })
       } else {
-        // What was told, what is older, and what is new.
+        // A version that was already reported, an older one, and newer ones.
         c.say({ id: m.id, data: { events: [event('a', '1.1'), event('b', '1.8'), event('b', '1.10'), event('c', '2.1')] }, more: true })
       }
     },
@@ -468,7 +469,7 @@ test('a watch that the server cannot serve now is asked for again', async () => 
     watch: (c, m) => {
       if (times++ < 2) return c.refuse(m.id, 'unavailable')
       c.say({ id: m.id, data: { started: true }, more: true })
-      if (times === 3) c.say({ id: m.id, data: {} }) // it ends, for no reason
+      if (times === 3) c.say({ id: m.id, data: {} }) // the server ends the watch without a reason
     },
   }
   await using(on, async (fake, client) => {
@@ -506,7 +507,7 @@ test('a server that shuts down is left for its successor, with no call lost', as
     assert.equal((await slow).text, 'v')
     await new Promise((resolve) => (old.socket.destroyed ? resolve() : old.socket.once('close', resolve)))
 
-    // One that takes nothing any more refuses: the call goes by the next connection.
+    // A server that is shutting down refuses the call, so the call goes to the next connection.
     fakeDraining = true
     const put = client.put('b', 'x')
     await fake.saw('put', 2)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict'
 
-// Locks, elections, semaphores and services by the real server, and what becomes of them, and of
-// calls, when a holder or the server dies.
+// Locks, elections, semaphores and services with the real server, also when a holder or the server
+// dies.
 
 const assert = require('node:assert/strict')
 const { spawn } = require('node:child_process')
@@ -142,7 +142,7 @@ test('a server that is killed and comes back: calls go on, and what was sent twi
   stop = true
   await Promise.all(writers)
   assert.ok(unknown <= 3 * 8)
-  // Its store is new, so the lease is gone: the lock is lost, and that is known.
+  // The server's store is new, so the lease is gone, and the client reports the lock as lost.
   await lock.lost
   await client.put('after', 'all')
   for await (const event of watch) if (event.text === 'all') break

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The library as an ECMAScript module is the same as by require, and its types name all of it.
+// The library is the same as an ECMAScript module and by require, and its types declare all
+// exports.
 
 import assert from 'node:assert/strict'
 import fs from 'node:fs'

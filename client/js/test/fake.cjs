@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict'
 
-// A server of the node API that does what a test tells it to, for what the real one does not do:
-// answer wrongly, late, twice, in pieces or not at all.
+// A server of the node API that misbehaves as a test requires: it answers wrongly, late, twice, in
+// pieces or not at all.
 
 const fs = require('node:fs')
 const net = require('node:net')
@@ -10,7 +10,7 @@ const os = require('node:os')
 const path = require('node:path')
 
 class Fake {
-  /** on has a handler by function: (connection, message) => nothing. */
+  /** on maps functions to handlers: (connection, message) => nothing. */
   constructor(on = {}) {
     this.on = { hello: (c, m) => c.answer(m.id, { server: 'fake', known: true, inFlight: 1024 }), cancel: (c, m) => c.answer(m.id, {}), ...on }
     this.directory = fs.mkdtempSync(path.join(os.tmpdir(), 'netcraq-js-'))
@@ -49,7 +49,7 @@ class Fake {
     })
   }
 
-  /** saw waits until a message of this function has come so many times, and returns the last. */
+  /** saw waits until so many messages of this function have arrived, and returns the last one. */
   saw(func, times = 1) {
     return new Promise((resolve) => {
       const look = () => {

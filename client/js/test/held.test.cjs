@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict'
 
-// Locks, elections, permits and registrations: what the library does for who holds them.
+// Locks, elections, permits and registrations: how the library keeps them alive.
 
 const assert = require('node:assert/strict')
 const { test } = require('node:test')
@@ -15,7 +15,7 @@ const TOKEN = '18446744073709551615'
 const hold = (c, m) => c.answer(m.id, { held: true, name: m.data.name, token: TOKEN, lease: m.data.lease })
 const ok = (c, m) => c.answer(m.id, {})
 
-/** serve has the answers of a server that gives everybody everything. */
+/** serve returns handlers of a server that grants every request. */
 function serve(more) {
   let leases = 0
   return {
@@ -66,7 +66,7 @@ test('what is held has a token of 64 bits, and is given back under it', async ()
     const lock = await client.lock('y', { ttl: 5000 })
     await client.unlock(lock)
     assert.equal(fake.count('unlock'), 2)
-    // Leases are used again, each for one thing at a time.
+    // Leases are reused, each for one lock or registration at a time.
     assert.equal(fake.count('grant'), 3)
   })
 })
@@ -132,7 +132,7 @@ test('a lock that comes when nobody waits for it any more is given back', async 
     clearInterval(pings)
     late()
     assert.deepEqual((await fake.saw('unlock')).data, { name: 'x', token: TOKEN })
-    // What may have been taken goes with its lease.
+    // A lock that was acquired nevertheless expires with its lease.
     assert.equal((await fake.saw('revoke')).data.lease, (await fake.saw('lock')).data.lease)
   })
 })
@@ -210,10 +210,10 @@ test('services are found and followed', async () => {
     const watch = client.watchService('s')
     await watch.started
     const { value } = await watch.next()
-    assert.deepEqual(value, []) // what was told before was overtaken
+    assert.deepEqual(value, []) // newer lists have replaced the earlier ones
     assert.deepEqual(await client.leader('e'), { found: true, value: 'me', token: BigInt(TOKEN) })
     assert.deepEqual(await client.leader('f'), { found: false })
-    // It is taken up again; what is the same is not told again.
+    // The watch is resumed, and an unchanged list is not reported again.
     fake.drop()
     await fake.saw('watchService', 2)
     watch.close()

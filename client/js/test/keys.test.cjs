@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict'
 
-// Keys and watches, by the real server.
+// Keys and watches with the real server.
 
 const assert = require('node:assert/strict')
 const { after, before, test } = require('node:test')
@@ -242,7 +242,7 @@ test('who does not take what is told has the newest, and how many it overtook', 
     overtaken += event.overtaken
     if (event.text === '49') break
   }
-  // The first may tell that there is none yet.
+  // The first event may report that the key does not exist yet.
   assert.ok(events + overtaken === 50 || events + overtaken === 51, `${events} and ${overtaken}`)
 })
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict'
 
-// The real server, over a store in memory (nodeapi/internal/memserver). NETCRAQ_MEMSERVER names the
-// command; the Go test beside this folder builds it and sets that.
+// The real server, over a store in memory (nodeapi/internal/memserver). NETCRAQ_MEMSERVER is the
+// path of the command; the Go test next to this folder builds it and sets the variable.
 
 const { spawn } = require('node:child_process')
 const fs = require('node:fs')
@@ -20,7 +20,7 @@ class Memserver {
     this.process = null
   }
 
-  /** start starts it, and waits until it listens. */
+  /** start starts the server, and waits until it listens. */
   async start(...more) {
     this.process = spawn(command, ['--socket', this.socket, ...more], { stdio: ['ignore', 'pipe', 'ignore'] })
     this.lines = []
@@ -31,7 +31,7 @@ class Memserver {
     return this
   }
 
-  /** stop ends it: at once, or as SIGTERM does. */
+  /** stop ends the server: at once, or by another signal such as SIGTERM. */
   async stop(signal = 'SIGKILL') {
     if (this.process === null) return
     const gone = new Promise((resolve) => this.process.once('exit', resolve))

@@ -17,9 +17,9 @@ streams from shared memory.
 For experts, whose programs send packets to the switches themselves:
 
 * :mod:`netcraq.client` is a synchronous UDP client, by KEY_ID and session.
-* :mod:`netcraq.names` is one that knows keys by their names.
-* :mod:`netcraq.admin` asks the controller for what such a client cannot know: addresses, KEY_IDs of
-  names, sessions.
+* :mod:`netcraq.names` is a client that uses keys' names.
+* :mod:`netcraq.admin` requests from the controller what such a client cannot know: addresses,
+  KEY_IDs of names, sessions.
 * :mod:`netcraq.wire` encodes and decodes the packet; ``docs/protocol.md`` is its specification.
 * :mod:`netcraq.scapy_layer` is the packet as a scapy layer (the extra ``netcraq[scapy]``).
 """
@@ -33,7 +33,9 @@ __all__ = ["connect"]
 
 
 def __getattr__(name: str) -> object:
-    """Import :mod:`netcraq.node` when it is used: users only of the packet do not need asyncio."""
+    """Import :mod:`netcraq.node` on first use, so that users of only the packet do not import
+    asyncio.
+    """
     if name == "connect":
         from netcraq.node import connect
 

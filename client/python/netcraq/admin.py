@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of the controller's admin API (HTTP and JSON) for a client: chains, the KEY_IDs of names,
-and sessions to write with.
+"""Requests to the controller's admin API (HTTP and JSON) for a client: chains, the KEY_IDs of
+names, and sessions to write with.
 
-The controller lets in root and its own user by its Unix socket, and over TCP who has the token that
-a file has.
+On its Unix socket the controller accepts root and its own user. Over TCP it accepts clients that
+send the token.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Any
 from netcraq import wire
 
 SYSTEM_SOCKET = "unix:///run/netcraq-admin/controller.sock"
-"""Where the system's controller is, unless it is told otherwise."""
+"""The socket of the system's controller."""
 
 
 def default_url() -> str:
-    """The socket of the system's controller; for a user other than root, if there is none, the
-    socket of that user's own.
+    """The default URL: the socket of the system's controller. If that does not exist, a user other
+    than root gets the socket of a controller of their own.
     """
     own = os.environ.get("XDG_RUNTIME_DIR")
     if os.geteuid() == 0 or not own or os.path.exists(SYSTEM_SOCKET.removeprefix("unix://")):
@@ -36,8 +36,8 @@ def default_url() -> str:
 
 
 class AdminError(Exception):
-    """The controller refused, or did not answer. ``code`` is its error code, or "unreachable".
-    ``settled``: of a name that has no key, as :class:`Key`'s.
+    """The controller refused a request, or did not answer. ``code`` is its error code, or
+    "unreachable". ``settled`` is set if a name has no key; its meaning is as in :class:`Key`.
     """
 
     def __init__(self, code: str, message: str, settled: float = 0.0) -> None:
@@ -48,8 +48,8 @@ class AdminError(Exception):
 
 @dataclass
 class Session:
-    """A session id that nobody else writes under, and the number of its next request (from 1; above
-    every number that it was used with).
+    """A session id that no one else writes under, and the number of its next request (from 1, and
+    greater than every number that the session was used with).
     """
 
     id: int
@@ -58,7 +58,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Chain:
-    """A chain as a client needs it."""
+    """The properties of a chain that a client needs."""
 
     name: str
     id: int
@@ -69,32 +69,34 @@ class Chain:
 
     @property
     def addresses(self) -> list[str]:
-        """The service address and the members' own."""
+        """The service address and the members' own addresses."""
         return [self.service_address, *self.member_addresses.values()]
 
 
 @dataclass(frozen=True)
 class Key:
-    """Where a key is."""
+    """The place of a key."""
 
     name: str
     id: int
     """Its KEY_ID."""
     version_offset: int = 0
-    """Makes a version of the KEY_ID one of the name: it is added, in 64 bits."""
+    """Added to a version of the KEY_ID, in 64 bits, it gives the version of the name."""
     unwritten: int = 0
-    """The version of the name for as long as nobody has written the key; 0: it was added with a
-    value."""
+    """The version of the name until the first write of the key; 0: the key was created with a
+    value.
+    """
     settled: float = 0.0
-    """For so many seconds, at least, the name has had no other KEY_ID."""
+    """For at least so many seconds the name has had no other KEY_ID."""
 
 
 class Admin:
     """A controller.
 
     url is ``unix:///PATH`` of its socket, or ``http://HOST:PORT``; it defaults to $NETCRAQ_ADMIN,
-    or to the controller's socket on this machine. token_file has the token that the controller asks
-    for over TCP; it defaults to $NETCRAQ_TOKEN_FILE. timeout is in seconds, for each request.
+    or to the controller's socket on this machine. token_file is the file with the token that the
+    controller requires over TCP; it defaults to $NETCRAQ_TOKEN_FILE. timeout is in seconds, for
+    each request.
     """
 
     def __init__(
@@ -119,11 +121,11 @@ class Admin:
         ]
 
     def keys(self, prefix: str = "") -> dict[str, int]:
-        """The placed keys whose names start with prefix, as they are on record: name to KEY_ID (32
-        bits).
+        """The placed keys whose names start with prefix, as recorded by the controller: name to
+        KEY_ID (32 bits).
 
-        Raises AdminError with code unavailable if the controller does not know whether it leads:
-        ask again.
+        Raises AdminError with code unavailable if the controller does not know whether it leads;
+        then try again.
         """
         return {
             k["name"]: k["keyId"]
@@ -135,16 +137,16 @@ class Admin:
         return self._do("GET", "/v1/keys/" + _segment(name))["keyId"]
 
     def lookup(self, name: str) -> Key:
-        """Where a key is. Raises AdminError with code not_found, or unavailable while it is on its
-        way: ask again.
+        """The place of a key. Raises AdminError with code not_found, or with unavailable while the
+        key is being moved; then try again.
         """
         return self._key(self._do("GET", "/v1/keys/" + _segment(name)))
 
     def request_key(self, name: str, *, chains: list[str] | None = None, quota: tuple[str, int] | None = None) -> Key:
         """Makes the controller add a key in the chain with the most room, if the name has none.
 
-        chains: those that it may be in. quota: a prefix of the name, and how many keys there may be
-        with that. Raises AdminError with code resource_exhausted or quota_exceeded.
+        chains: the chains that are allowed. quota: a prefix of the name, and the maximum number of
+        keys with this prefix. Raises AdminError with code resource_exhausted or quota_exceeded.
         """
         body: dict[str, Any] = {"name": name}
         if chains:
@@ -169,7 +171,8 @@ class Admin:
         """Leases sessions to write with.
 
         address: the IPv4 address in the network of the host that will write (:func:`host_address`),
-        since no other can. None will do where hosts may use sessions that they have not leased.
+        because switches accept the sessions only from this host. None is enough if hosts may use
+        sessions without a lease.
         """
         asked = time.monotonic()
         got = self._do(
@@ -179,7 +182,7 @@ class Admin:
         return SessionLease(self, got["lease"], sessions, got["ttlSeconds"], asked, count, owner, address)
 
     def page_link(self) -> str:
-        """A login link for the controller's page, which works once, within five minutes."""
+        """A login link for the controller's page. It works once, within five minutes."""
         return self._do("POST", "/v1/page")["url"]
 
     def _do(self, method: str, path: str, body: Any = None) -> Any:
@@ -226,7 +229,7 @@ class Admin:
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """HTTP by a Unix socket."""
+    """HTTP over a Unix socket."""
 
     def __init__(self, path: str, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)
@@ -239,28 +242,30 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def host_address(to: str) -> str | None:
-    """The IPv4 address from which this host sends to another ("ADDRESS" or "ADDRESS:PORT", as a
-    chain's service address).
+    """The IPv4 address from which this host sends to another one ("ADDRESS" or "ADDRESS:PORT", such
+    as a chain's service address).
 
-    None: there is no way to that.
+    None: there is no route to it.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         try:
-            s.connect((to.partition(":")[0], wire.PORT))  # sends nothing
+            s.connect((to.partition(":")[0], wire.PORT))  # this sends nothing
         except OSError:
             return None
         return str(s.getsockname()[0])
 
 
 def _segment(s: str) -> str:
-    """s as one segment of a path. Dots too: "." and ".." would be cleaned away."""
+    """s as one segment of a path. Dots are quoted, too, because "." and ".." would be removed from
+    paths.
+    """
     return urllib.parse.quote(s, safe="").replace(".", "%2E")
 
 
 @dataclass
 class SessionLease:
-    """Sessions for a limited time. A client keeps the lease when it writes; one that does not write
-    in the lease's time loses it, and leases again.
+    """Sessions for a limited time. A client renews the lease when it writes. If it does not write
+    for the lease's duration, it loses the lease, and gets another one.
     """
 
     admin: Admin
@@ -271,18 +276,18 @@ class SessionLease:
     count: int = 1
     owner: str = ""
     address: str | None = None
-    """Of the host that can write with the sessions, if that was said."""
+    """The address of the host that can write with the sessions, if it was given."""
 
     def again(self) -> SessionLease:
         """Another lease, with the parameters of this one."""
         return self.admin.lease_sessions(self.count, self.owner, self.address)
 
     def keep(self) -> bool:
-        """Keeps the lease if that is due. False: it has run out, and the sessions must no longer be
-        used.
+        """Renews the lease if that is due. False: the lease has expired, and the sessions must no
+        longer be used.
         """
         now = time.monotonic()
-        ends = self.renewed + 0.9 * self.ttl  # a tenth is for requests on their way then
+        ends = self.renewed + 0.9 * self.ttl  # a tenth is left for requests under way at the end
         if now - self.renewed > self.ttl / 3 and now < ends:
             try:
                 self.admin._do("PUT", "/v1/sessions/" + _segment(self.name))
@@ -300,7 +305,7 @@ class SessionLease:
 
     def close(self) -> None:
         """Gives the sessions back."""
-        with contextlib.suppress(AdminError):  # the lease runs out by itself
+        with contextlib.suppress(AdminError):  # the lease expires by itself
             self.admin._do("DELETE", "/v1/sessions/" + _segment(self.name))
 
 
@@ -310,7 +315,7 @@ def describe(chains: list[Chain]) -> str:
 
 
 def chain_for(chains: list[Chain], key: int | None) -> Chain:
-    """The chain of a KEY_ID, or, without one, the only chain that there is."""
+    """The chain of a KEY_ID or, if key is None, the only chain."""
     if key is not None:
         return chain_of(chains, key)
     if len(chains) != 1:

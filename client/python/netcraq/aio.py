@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client for asyncio that does several requests at the same time.
+"""A client for asyncio that executes several requests concurrently.
 
     from netcraq.aio import Client
 
     async with await Client.from_controller() as c:
         first, second = await asyncio.gather(c.get(0x01000007), c.get(0x01000008))
 
-It has :class:`netcraq.client.Client`'s methods, rules and errors, and one socket for all requests:
-replies find theirs by session, number and key. A session has one write on its way at a time (heads
-drop what is older than a session's newest request), so as many writes are under way as there are
-sessions. Others wait for their turn, in order of arrival, as requests do beyond in_flight. A
-request whose wait ends without a turn was not sent, and says so. Concurrent requests for one key
-are executed in any order.
+It has the methods, rules and errors of :class:`netcraq.client.Client`, and one socket for all
+requests: replies are matched to requests by session, number and key. A session has one write under
+way at a time, because heads drop requests older than a session's newest one. So there are at most
+as many writes under way as sessions. Other writes wait for their turn, in order of arrival, as
+requests beyond in_flight do. A request whose wait ends without a turn was not sent, and its error
+says so. Concurrent requests for one key are executed in any order.
 
-A task that is cancelled gives its request up: a write has an unknown outcome then, and is not
-executed later than the next one of its session.
+A task that is cancelled abandons its request. A write then has an unknown outcome, but is not
+executed after the next write of its session.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from netcraq.wire import Flags, Op, Packet, Status
 _T = TypeVar("_T")
 
 _DRAINED = 64
-"""Packets that are read at once, before others have their turn."""
+"""Number of packets that are read in a row before other tasks get their turn."""
 
 _EARLY = 4
-"""Replies that are kept for a request that does not wait for one at the moment."""
+"""Number of replies that are kept for a request that is not waiting for one at the moment."""
 
 
 class Closed(NetCRAQError):
@@ -47,11 +47,11 @@ class Closed(NetCRAQError):
 
 
 class _NoneLeft(Exception):
-    """There is nothing to wait for."""
+    """There are no more things to wait for."""
 
 
 class _Turns(Generic[_T]):
-    """Things for one task at a time, given out in order of request."""
+    """Things that one task at a time may use, given out in order of request."""
 
     def __init__(self, things: Iterable[_T] = ()) -> None:
         self.free = deque(things)
@@ -59,8 +59,9 @@ class _Turns(Generic[_T]):
 
     async def take(self, until: float) -> _T | None:
         """One of them, which the caller gives back; None: none became free in time. Raises the
-        exception that end was given."""
-        if self.free:  # then nobody waits
+        exception passed to ``end``.
+        """
+        if self.free:  # no task waits
             return self.free.popleft()
         turn: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
@@ -78,7 +79,7 @@ class _Turns(Generic[_T]):
                 self._waiting.remove(turn)
 
     def give(self, thing: _T) -> None:
-        """Gives one back, or a new one, to the task that waits longest."""
+        """Gives a thing back, or a new one, to the task that has waited longest."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
@@ -121,9 +122,10 @@ class Client:
         in_flight: int = 64,
         bind: str = "",
     ) -> None:
-        """As :class:`netcraq.client.Client`, created in a running event loop. session: several
-        sessions, or a lease of several, allow as many concurrent writes. in_flight: how many
-        requests may be under way; others wait for their turn, and their timeout runs meanwhile.
+        """Like :class:`netcraq.client.Client`, created in a running event loop. session: several
+        sessions, or a lease of several, allow as many concurrent writes. in_flight: the maximum
+        number of requests under way; further requests wait for their turn, and their timeout runs
+        meanwhile.
         """
         wire.value_bytes(value_bits)
         self._loop = asyncio.get_running_loop()
@@ -135,7 +137,7 @@ class Client:
         self._sources = {*self.addresses, *([blocking._address(service)] if service else [])}
         self._strangers: dict[tuple[Op, int, int, int], str] = {}
         self.foreign = 0
-        """Packets from where nobody was asked, which is not the service address either."""
+        """Number of packets from an address that was not asked and is not the service address."""
         self.value_bits = value_bits
         self.timeout = timeout
         self.retransmit = retransmit
@@ -147,7 +149,7 @@ class Client:
         elif isinstance(session, Session):
             session = [session]
         self._sessions = _Turns(session or ())
-        self._has = len(self._sessions.free)  # sessions, also those that writes have at the moment
+        self._has = len(self._sessions.free)  # number of sessions, including those in use by writes
         self._renewing = asyncio.Lock()
         self._number = random.SystemRandom().randrange(1 << 32)
         self._under: dict[tuple[Op, int, int, int], _Under] = {}
@@ -168,8 +170,9 @@ class Client:
         in_flight: int = 64,
         sessions: int = 8,
     ) -> Client:
-        """A client of a chain (that of a key, or the only one), with addresses, width of values and
-        sessions from the controller; as many concurrent writes as sessions.
+        """A client of a chain (that of a key, or the only one). The controller provides the
+        addresses, the width of values, and the sessions. The number of sessions is the number of
+        concurrent writes.
         """
         admin = admin or Admin()
         chain = chain_for(await asyncio.to_thread(admin.chains), key)
@@ -185,15 +188,15 @@ class Client:
         )
 
     async def __aenter__(self) -> Client:
-        """Itself."""
+        """Returns the client."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Closes."""
+        """Closes the client."""
         await self.close()
 
     async def close(self) -> None:
-        """Ends requests under way (Closed), closes the socket and gives a leased session back."""
+        """Ends requests under way with Closed, closes the socket and releases a leased session."""
         if self._closed:
             return
         self._closed = True
@@ -219,7 +222,7 @@ class Client:
         return await self._write(Op.WRITE, key, value, 0)
 
     async def delete(self, key: int) -> Result:
-        """Leaves the key without a value."""
+        """Removes the key's value."""
         return await self._write(Op.WRITE, key, None, 0)
 
     async def cas(self, key: int, expected: int, value: bytes | None) -> Result:
@@ -229,7 +232,7 @@ class Client:
         return await self._write(Op.CAS, key, value, expected)
 
     def _next(self) -> int:
-        """A number for a request without a session: one that no request under way has."""
+        """A number for a request without a session that no request under way has."""
         self._number = (self._number + 1) & 0xFFFFFFFF
         return self._number
 
@@ -254,20 +257,20 @@ class Client:
             except CASFailed as e:
                 if not sent or e.outcome_unknown:
                     raise
-                # A copy under another session may have been executed, and be why.
+                # A copy under another session may have been executed, and have changed the version.
                 raise CASFailed(str(e), e.version, e.value, outcome_unknown=True) from None
             except Refused as e:
                 if e.status != Status.BAD_SESSION:
                     raise
                 taken = False
-                # A copy may have been executed while the session was still taken. A CAS cannot be
-                # executed again then.
+                # A copy may have been executed while the session was still accepted. A CAS cannot
+                # be executed again then.
                 if op != Op.CAS or self._lease is None or time.monotonic() + pause >= begun + self.timeout:
                     raise
             finally:
                 self._done(session, taken)
             sent += 1  # it continues with another session
-            if not self._has and sent > 1:  # the more leases in a row of which none is taken, the later the next
+            if not self._has and sent > 1:  # the more consecutive leases were rejected, the longer the pause
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 1.0)
 
@@ -283,8 +286,8 @@ class Client:
             self._sessions.end(_NoneLeft())
 
     async def _writer(self, name: str, begun: float, sent: int) -> Session | None:
-        """A session to write with, of a new lease if this one is over or has none left; None: there
-        is none, and none is wanted.
+        """A session to write with, from a new lease if this one has expired or has no sessions
+        left; None: write without a session.
         """
         while True:
             if self._closed:
@@ -304,10 +307,10 @@ class Client:
                 raise Timeout(f"{name}: timed out: no session was free in time{what}", outcome_unknown=sent > 0)
             if self._lease is None or time.monotonic() < self._lease.ends:
                 return session
-            self._done(session, taken=True)  # the lease has run out during the wait
+            self._done(session, taken=True)  # the lease has expired during the wait
 
     async def _keep(self) -> None:
-        """Renews the lease when that is due, or takes another one, for all writers."""
+        """Renews the lease for all writers when that is due, or gets another one."""
         lease = self._lease
         assert lease is not None
         now = time.monotonic()
@@ -335,7 +338,7 @@ class Client:
         not_after: float | None = None,
         to: str | None = None,
     ) -> Result:
-        """Does a request when it is its turn."""
+        """Executes a request when its turn comes."""
         call = Call(self, request, begun, before, not_after, to)
         if self._closed:
             raise Closed(f"{call.name}: the client was closed; nothing was sent")
@@ -363,7 +366,7 @@ class Client:
                     raise Closed(f"{call.name}: the client was closed", outcome_unknown=writes and call.attempts > 0)
                 try:
                     self._socket.sendto(payload, call.address)
-                except OSError as e:  # also if the socket accepts no more at the moment
+                except OSError as e:  # also if the socket accepts no more packets at the moment
                     call.unsent(e)
                 else:
                     call.attempts += 1
@@ -382,7 +385,7 @@ class Client:
             self._strangers.pop(ident, None)
 
     async def _reply(self, under: _Under, until: float) -> tuple[Packet, str] | None:
-        """The reply to a request, to any copy of it; None if there is none by then."""
+        """The reply to any copy of a request; None: there is none in time."""
         if under.early:
             return under.early.pop(0)
         waits = under.waits = self._loop.create_future()
@@ -413,7 +416,7 @@ class Client:
                 if under is not None:
                     self._strangers[ident] = "{}:{}".format(*source)
             elif under is None:
-                continue  # another copy's, or of a request that was given up
+                continue  # for another copy, or for an abandoned request
             elif under.waits is not None and not under.waits.done():
                 under.waits.set_result((p, "{}:{}".format(*source)))
             elif len(under.early) < _EARLY:

@@ -8,14 +8,14 @@
         r = c.get(0x01000007)
         c.cas(0x01000007, r.version, b"off")
 
-A request that is not answered within the retransmission time (the paper's 50 ms) goes, as the same
-packet, to the next address, until the timeout. Because every copy has the same session and request
-number, a write is executed once however often it is sent. A write that ends in Timeout has an
-unknown outcome. Its number is used up, and the next write has the next one: switches drop late
-copies of the older write as soon as they know the newer, so nothing is ever sent under an old
-number again. A refused write has an unknown outcome, too, because the refusal is about one copy,
-and networks duplicate packets. Certainly not executed are only writes that were not sent, and a CAS
-with a session that failed.
+A request that is not answered within the retransmission time (the paper's 50 ms) is sent, as the
+same packet, to the next address, until the timeout. Every copy has the same session and request
+number, so a write is executed once however often it is sent. A write that ends in Timeout has an
+unknown outcome. The next write gets the next number, so switches drop late copies of the older
+write as soon as they know the newer one. Nothing is ever sent under an old number again. A refused
+write has an unknown outcome, too, because the refusal is about one copy, and networks duplicate
+packets. Only writes that were not sent, and a CAS with a session that failed, are certainly not
+executed.
 
 A packet from an address that was not asked, and that is not the chain's service address, is not an
 answer: it is counted (``Client.foreign``) and ignored.
@@ -80,18 +80,18 @@ class NoChain(NetCRAQError):
 
 
 class NoSession(NetCRAQError):
-    """A write, and no session to write with (any more)."""
+    """A write was requested, and there is no session (left) to write with."""
 
 
 class Denied(NetCRAQError):
-    """This host may not do that in the key's realm. Trying again does not help; the operator can
-    grant it.
+    """This host lacks the right for this operation in the key's realm. Trying again does not help;
+    the operator can grant it.
     """
 
 
 class Refused(NetCRAQError):
-    """BAD_SESSION (the switches do not take the session, which is not used again), FULL, or an
-    answer that makes no sense; ``status`` says which.
+    """The switches answered BAD_SESSION (they do not accept the session, which is not used again)
+    or FULL, or the answer makes no sense; ``status`` is the status of the answer.
     """
 
     def __init__(self, message: str, status: int, *, outcome_unknown: bool = False) -> None:
@@ -105,9 +105,9 @@ class Result:
 
     version: int
     value: bytes | None
-    """Of a read."""
+    """Only for reads."""
     superseded: bool
-    """Of a write: executed, and a newer one has already replaced it."""
+    """Only for writes: it was executed, and a newer write has already replaced it."""
     answered_by: str
     epoch: int
     rtt: float
@@ -117,7 +117,7 @@ class Result:
 
 
 class Client:
-    """One socket, one request at a time; not for use by several threads at once."""
+    """One socket, one request at a time; not for concurrent use by several threads."""
 
     def __init__(
         self,
@@ -132,29 +132,30 @@ class Client:
         bind: str = "",
     ) -> None:
         """addresses: "ADDRESS" or "ADDRESS:PORT", the chain's service address first, then switches'
-        own.
+        own addresses.
 
-        service: the chain's service address, if it is not one of addresses: switches send answers
-        from there even to requests to their own address. session: to write with; without one,
-        writes raise NoSession or, with at_least_once, may be executed more than once. A lease whose
-        sessions the switches reject is replaced by another one. timeout and retransmit in seconds.
+        service: the chain's service address, if it is not one of addresses: switches answer from it
+        even if they were asked at their own address. session: the session to write with. Without
+        one, writes raise NoSession or, with at_least_once, may be executed more than once. A lease
+        whose sessions the switches reject is replaced by another one. timeout and retransmit are in
+        seconds.
         """
         wire.value_bytes(value_bits)
         self.addresses = [_address(a) for a in addresses]
         if not self.addresses:
             raise ValueError("no address to ask")
         self._sources = {*self.addresses, *([_address(service)] if service else [])}
-        self._stranger = ""  # sender of an answer to this request that may not answer
+        self._stranger = ""  # sender of a forged answer to this request
         self.foreign = 0
-        """Packets from where nobody was asked, which is not the service address either."""
+        """Number of packets from an address that was not asked and is not the service address."""
         self.value_bits = value_bits
         self.timeout = timeout
         self.retransmit = retransmit
         self.at_least_once = at_least_once
         self._session = session
-        # The first number of reads is random, because an answer is recognized by its number: nobody
-        # can guess it, and a late answer to an earlier user of the same UDP port is not mistaken
-        # for ours.
+        # The first number of reads is random, because an answer is recognized by its number. So no
+        # one can guess it, and a late answer to an earlier user of the same UDP port is not
+        # mistaken for ours.
         self._number = random.SystemRandom().randrange(1 << 32)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((bind, 0))
@@ -164,8 +165,8 @@ class Client:
     def from_controller(
         cls, admin: Admin | None = None, *, key: int | None = None, timeout: float = 2.0, retransmit: float = 0.05
     ) -> Client:
-        """A client of a chain (that of a key, or the only one), with addresses, width of values and
-        a session from the controller.
+        """A client of a chain (that of a key, or the only one). The controller provides the
+        addresses, the width of values, and a session.
         """
         admin = admin or Admin()
         chain = chain_for(admin.chains(), key)
@@ -175,15 +176,15 @@ class Client:
         )
 
     def __enter__(self) -> Client:
-        """Itself."""
+        """Returns the client."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes."""
+        """Closes the client."""
         self.close()
 
     def close(self) -> None:
-        """Closes the socket and gives a leased session back."""
+        """Closes the socket and releases a leased session."""
         self._socket.close()
         if isinstance(self._session, SessionLease):
             self._session.close()
@@ -202,7 +203,7 @@ class Client:
         return self._write(Op.WRITE, key, value, 0)
 
     def delete(self, key: int) -> Result:
-        """Leaves the key without a value."""
+        """Removes the key's value."""
         return self._write(Op.WRITE, key, None, 0)
 
     def cas(self, key: int, expected: int, value: bytes | None) -> Result:
@@ -240,14 +241,14 @@ class Client:
             except CASFailed as e:
                 if not sent or e.outcome_unknown:
                     raise
-                # A copy under another session may have been executed, and be why.
+                # A copy under another session may have been executed, and have changed the version.
                 raise CASFailed(str(e), e.version, e.value, outcome_unknown=True) from None
             except Refused as e:
                 if e.status != Status.BAD_SESSION:
                     raise
                 left = self._drop(session)
-                # A copy may have been executed while the session was still taken. A CAS cannot be
-                # executed again then.
+                # A copy may have been executed while the session was still accepted. A CAS cannot
+                # be executed again then.
                 if (
                     op != Op.CAS
                     or not isinstance(self._session, SessionLease)
@@ -255,12 +256,14 @@ class Client:
                 ):
                     raise
             sent += 1  # it continues with another session
-            if not left and sent > 1:  # the more leases in a row of which no session is taken, the later the next
+            if not left and sent > 1:  # the more consecutive leases were rejected, the longer the pause
                 time.sleep(pause)
                 pause = min(2 * pause, 1.0)
 
     def _writer(self) -> Session | None:
-        """The session to write with, of a new lease if this one is over or has none left."""
+        """The session to write with, from a new lease if this one has expired or has no sessions
+        left.
+        """
         session = self._session
         if isinstance(session, SessionLease):
             kept = session.keep()
@@ -272,7 +275,7 @@ class Client:
         return None if session is None or session.next_request > 0xFFFFFFFF else session
 
     def _drop(self, session: Session) -> int:
-        """Does not use a session again; how many are left."""
+        """Stops using a session, and returns the number of sessions left."""
         if isinstance(self._session, SessionLease):
             self._session.sessions.remove(session)
             return len(self._session.sessions)
@@ -287,7 +290,7 @@ class Client:
         not_after: float | None = None,
         to: str | None = None,
     ) -> Result:
-        """Does a request; begun, before and not_after as a :class:`Call` has them."""
+        """Executes a request; begun, before and not_after are as in :class:`Call`."""
         call = Call(self, request, begun, before, not_after, to)
         payload = request.encode(self.value_bits)
         self._stranger = ""
@@ -310,7 +313,7 @@ class Client:
         raise call.timed_out(self._stranger)
 
     def _receive(self, request: Packet, sources: set[tuple[str, int]], until: float) -> tuple[Packet, str] | None:
-        """The reply to the request, to any copy of it; None if there is none by then."""
+        """The reply to any copy of the request; None: there is none in time."""
         while True:
             ready, _, _ = select.select([self._socket], [], [], max(0.0, until - time.monotonic()))
             if not ready:
@@ -333,7 +336,7 @@ class Client:
 
 
 class Asking(Protocol):
-    """What a request must know about its client."""
+    """The properties of a client that a Call needs."""
 
     addresses: list[tuple[str, int]]
     timeout: float
@@ -342,11 +345,11 @@ class Asking(Protocol):
 
 
 class Call:
-    """One request on its way: the next address, the time to wait, and the meaning of an answer. It
-    does no input or output, so that clients that wait in different ways share the rules.
+    """One request under way: its next address, the time to wait, and the meaning of an answer. It
+    does no input or output, so that clients that wait in different ways share these rules.
 
-    begun and before: when its first packet was sent, and how many were, under other sessions.
-    not_after: when the session's lease ends. to: the only address to ask.
+    begun: when the request's first packet was sent. before: the number of packets sent under other
+    sessions. not_after: when the session's lease ends. to: the only address to ask.
     """
 
     def __init__(
@@ -372,26 +375,27 @@ class Call:
         self.attempts = 0
         """Packets sent; the client counts them."""
         self.pause = 0.0
-        """How long to wait, after an answer that is none yet, before the packet is sent again."""
+        """Seconds to wait before the packet is sent again, after an answer that asks for a retry.
+        """
         self._at = self._silent = self._refusals = self._no_chain = 0
         self._last = "no answer"
 
     @property
     def address(self) -> tuple[str, int]:
-        """Whom to ask."""
+        """The address to send to."""
         return self._addresses[self._at]
 
     @property
     def wait(self) -> float:
-        """How long to wait for an answer."""
+        """Seconds to wait for an answer."""
         return self._retransmit * min(4, 2 ** min(self._silent // len(self._addresses), 2))
 
     def unsent(self, why: OSError) -> None:
-        """The packet could not be sent, which is as good as lost."""
+        """The packet could not be sent; it counts as lost."""
         self._last = f"sending fails: {why}"
 
     def silence(self) -> None:
-        """No answer has come."""
+        """No answer has come in time."""
         self._silent += 1
         self._no_chain = 0
         self._at = (self._at + 1) % len(self._addresses)
@@ -416,8 +420,9 @@ class Call:
         return None
 
     def timed_out(self, stranger: str) -> Timeout:
-        """The error for a request without an answer in time. stranger: sender of an answer that may
-        not answer."""
+        """The error for a request without an answer in time. stranger: the sender of an answer that
+        was ignored, if any.
+        """
         if stranger and self._last == "no answer":
             self._last = f"no answer but from {stranger}, which was not asked: if that is the chain's service address, give it as service"
         sent = (
@@ -435,8 +440,8 @@ class Call:
         if p.status == Status.NOT_FOUND or (not writes and p.status == Status.OK and p.value is None):
             raise NotFound(f"{name}: key not found", 0 if writes else p.version, outcome_unknown=writes)
         if p.status == Status.CAS_FAILED and request.op == Op.CAS:
-            # With a session the head would have known an executed one again; without, this may
-            # answer the second copy of one that was executed.
+            # With a session the head would have recognized a copy that it had executed. Without
+            # one, this may answer the second copy of an executed CAS.
             why = f"{name}: the key has version {wire.format_version(p.version)}, value {p.value!r}"
             raise CASFailed(why, p.version, p.value, outcome_unknown=request.session == 0)
         if p.status == Status.OK or (p.status == Status.SUPERSEDED and writes):
@@ -449,7 +454,7 @@ class Call:
                 rtt,
                 self.attempts,
             )
-        # Any other refusal of a write is about this copy of its packet. Another may have been
+        # Any other refusal of a write is about this copy of its packet; another copy may have been
         # executed.
         if p.status == Status.DENIED:
             needed = {Op.READ: "read in", Op.WRITE: "write in", Op.CAS: "read and write in"}[request.op]

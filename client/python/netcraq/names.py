@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client that knows keys by their names.
+"""A client that uses keys' names.
 
     from netcraq.names import Names
 
@@ -8,16 +8,16 @@
         r = names.get("/config/mode")
         names.cas("/config/mode", r.version, b"off")
 
-It asks the controller where a key is, and caches the answer; if a key is moved to another chain, or
-removed and added again, it is looked up again without the caller's notice. Versions are those of
-the name: they only grow, wherever its key is. A name that has no key, or whose key was never
-written, has version 0.
+It asks the controller for the place of a key, and caches the answer. If a key is moved to another
+chain, or removed and added again, it is looked up again without the caller's notice. Versions are
+versions of the name: they only grow, wherever the key is. A name that has no key, or whose key was
+never written, has version 0.
 
 A write that may have been executed is not sent again. The answer that a KEY_ID no longer exists is
 about one copy of a packet. So a put or a delete continues under the next KEY_ID only if the
-controller says that the KEY_ID had gone before the call began; otherwise it raises NotFound with
-``outcome_unknown``. A cas continues in any case, because it cannot be executed twice; if it fails
-then, its own first copy may be the reason, and CASFailed has ``outcome_unknown``.
+controller says that the KEY_ID was removed before the call began; otherwise it raises NotFound with
+``outcome_unknown``. A cas continues in any case, because it cannot be executed twice. If it then
+fails, its own first copy may be the reason, so CASFailed has ``outcome_unknown``.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _MOST_AGAIN = 64
 
 T = TypeVar("T")
 
-# CLOCK_BOOTTIME continues while the machine is suspended, and so do the clocks of others.
+# CLOCK_BOOTTIME continues while the machine is suspended, as do the clocks of other machines.
 _now: Callable[[], float] = (
     (lambda: time.clock_gettime(time.CLOCK_BOOTTIME)) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 )
 
 
 class Names:
-    """A client of all chains of a controller, with a session for each; not for use by several
-    threads at once.
+    """A client of all chains of a controller, with a session for each; not for concurrent use by
+    several threads.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Names:
         patience: float = 1.0,
         retransmit: float = 0.05,
     ) -> None:
-        """make: a put, or a cas that expects version 0, of a name that has no key makes the
-        controller add one; otherwise it raises NotFound. timeout: of each call, in seconds.
-        patience: how long a controller that does not answer is asked again.
+        """make: if a name has no key, a put, or a cas that expects version 0, makes the controller
+        add one; otherwise they raise NotFound. timeout: of each call, in seconds. patience: seconds
+        for which requests to a controller that does not answer are repeated.
         """
         self.admin = admin or Admin()
         self.make = make
@@ -69,15 +69,15 @@ class Names:
         self._clients: dict[int, Client] = {}
 
     def __enter__(self) -> Names:
-        """Itself."""
+        """Returns the client."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes."""
+        """Closes the client."""
         self.close()
 
     def close(self) -> None:
-        """Closes the sockets and gives the sessions back."""
+        """Closes the sockets and releases the sessions."""
         for c in self._clients.values():
             c.close()
         self._clients.clear()
@@ -97,7 +97,7 @@ class Names:
         return self._call(f"put {name!r}", name, lambda c, key: c.put(key.id, value), make=self.make)
 
     def delete(self, name: str) -> Result:
-        """Leaves a name without a value. Raises NotFound if there is no key."""
+        """Removes a name's value. Raises NotFound if there is no key."""
         return self._call(f"delete {name!r}", name, lambda c, key: c.delete(key.id))
 
     def cas(self, name: str, expected: int, value: bytes | None) -> Result:
@@ -110,7 +110,7 @@ class Names:
             at = expected or key.unwritten
             if at:
                 return c.cas(key.id, (at - key.version_offset) & _MASK, value)
-            try:  # it was added with a value: it cannot be as it is expected
+            try:  # it was created with a value, so it cannot have the expected version
                 r = c.get(key.id)
             except NotFound as e:
                 if e.version == 0:
@@ -130,7 +130,7 @@ class Names:
         make: bool = False,
         expected: int | None = None,
     ) -> Result:
-        """expected: of a cas."""
+        """Executes an operation. expected is only for cas."""
         begun = _now()
         deadline = begun + self.timeout
         gone: Key | None = None
@@ -169,10 +169,11 @@ class Names:
                 if e.value is None and version == key.unwritten:
                     version = 0
                 raise CASFailed(str(e), version, e.value, outcome_unknown=uncertain or e.outcome_unknown) from None
-            except NoChain as e:  # it has another address, or no longer exists
+            except NoChain as e:  # its address has changed, or it no longer exists
                 self._clients.pop(key.id >> 24).close()
                 refused = e
-            except Denied as e:  # programs without closed keys say it of keys that go
+            # switch programs without closed keys answer this for keys that are being removed
+            except Denied as e:
                 if again:
                     raise
                 refused = e
@@ -189,8 +190,8 @@ class Names:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _find(self, what: str, name: str, make: bool, deadline: float, uncertain: bool) -> tuple[Key | None, float]:
-        """Asks the controller where a key is, creates it if wanted, and returns for how long the
-        name has had no other KEY_ID.
+        """Asks the controller for the place of a key, and creates the key if wanted. Also returns
+        the time for which the name has had no other KEY_ID.
         """
 
         def ask() -> tuple[Key | None, float]:
@@ -210,8 +211,8 @@ class Names:
         return key, settled
 
     def _ask(self, what: str, question: Callable[[], T], deadline: float, uncertain: bool) -> T:
-        """Asks again if the controller says that it will know soon, and for a while if it does not
-        answer.
+        """Repeats a request while the controller says that it will know soon, and for some time if
+        it does not answer.
         """
         silent, pause = _now(), _FIRST_PAUSE
         while True:

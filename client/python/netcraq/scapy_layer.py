@@ -7,13 +7,13 @@
     >>> UDP(raw(request)[20:])[NetCRAQ].data
     b'on'
 
-There is a class for each width of the value field. ``NetCRAQ`` itself is the narrowest when a
-packet is made, and the one that fits the payload's length when one is taken apart;
+There is a class for each width of the value field. ``NetCRAQ`` itself means the narrowest width when
+a packet is made, and the width that fits the payload's length when a packet is parsed;
 ``packet[NetCRAQ]`` finds any of them. Both directions of UDP port 20035 are bound to it; a payload
 of another length stays ``Raw``.
 
 It needs scapy, which is under the GPL-2.0 and comes with the extra ``netcraq[scapy]``. No other
-module of the package does.
+module of the package needs it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _VersionField(LongField):
 
 
 class _LengthField(ShortField):
-    """Bytes of the value in use; by default those that value was given."""
+    """The number of used bytes in the value field; by default the length of the given value."""
 
     def i2m(self, pkt: Packet | None, x: int | None) -> int:
         if x is None:
@@ -79,13 +79,13 @@ class _ValueField(StrFixedLenField):
 
 
 class NetCRAQ(Packet):
-    """The header and the value field. ``flags`` is there in requests and chain packets, ``status``
-    in replies.
+    """The header and the value field. Requests and chain packets have ``flags``, replies have
+    ``status``.
     """
 
     name = "NetCRAQ"
     value_bits = 128
-    match_subclass = True  # so that packet[NetCRAQ] finds it whatever its width
+    match_subclass = True  # makes packet[NetCRAQ] find a layer of any width
 
     @classmethod
     def dispatch_hook(cls, _pkt: bytes | None = None, *args: Any, **kwargs: Any) -> type[Packet]:
@@ -116,7 +116,7 @@ class NetCRAQ(Packet):
         return self.op == reply and self.hashret() == other.hashret()
 
     def mysummary(self) -> str:
-        """One line."""
+        """A summary in one line."""
         second = f"status={wire.status_name(self.status)}" if _is_reply(self) else f"flags={self.flags}"
         return (
             f"NetCRAQ {_OPS.get(self.op, self.op)} key={wire.format_key(self.key)} session={self.session} request={self.request} {second} "
@@ -171,8 +171,8 @@ LAYERS: dict[int, type[NetCRAQ]] = {c.value_bits: c for c in (NetCRAQ128, NetCRA
 
 _BY_LENGTH = {wire.HEADER_BYTES + bits // 8: c for bits, c in LAYERS.items()}
 
-# A packet that is made goes to the port (the last binding of a layer sets the fields of the one
-# below), one that arrives is known by either port.
+# A packet that is made is sent to the port, because the last binding of a layer sets the fields of
+# the layer below. A received packet is recognized by either port.
 bind_layers(UDP, NetCRAQ, sport=wire.PORT)
 bind_layers(UDP, NetCRAQ, dport=wire.PORT)
 for _layer in LAYERS.values():

@@ -23,8 +23,8 @@ PROFILES = (128, 1024, 4096, 8192)
 TOMBSTONE_LENGTH = 0xFFFF
 MAX_SEQUENCE = (1 << 48) - 1
 REQUEST_WINDOW = 1 << 28
-"""How far a session's request may be above the last that a switch has recorded. One that is farther
-away is of another lease of the session.
+"""The maximum distance between a session's request number and the last number that a switch has
+recorded. A number farther away belongs to another lease of the session.
 """
 
 _HEADER = struct.Struct("!BBHHHIIQ")
@@ -50,7 +50,7 @@ class Op(enum.IntEnum):
 
     @property
     def is_reply(self) -> bool:
-        """Whether its second byte is a status: it answers, or is a NOTIFY. An ACK has none."""
+        """Whether its second byte is a status: it is a reply or a NOTIFY. An ACK has none."""
         return self is Op.NOTIFY or self in _REPLIES.values()
 
     @property
@@ -102,7 +102,7 @@ class Status(enum.IntEnum):
 
 
 class WireError(ValueError):
-    """The bytes are not a packet, or the packet cannot be written. ``kind`` is profile, truncated,
+    """The bytes are not a packet, or the packet cannot be encoded. ``kind`` is profile, truncated,
     length, op, value, tombstone, meaning or range.
     """
 
@@ -141,7 +141,7 @@ def format_key(key: int) -> str:
 
 
 def parse_key(s: str) -> int:
-    """Reads a KEY_ID: hexadecimal with 0x, or decimal."""
+    """Parses a KEY_ID: hexadecimal with 0x, or decimal."""
     try:
         if 0 <= (n := int(s, 16 if s[:2].lower() == "0x" else 10)) < 1 << 32:
             return n
@@ -151,7 +151,7 @@ def parse_key(s: str) -> int:
 
 
 def status_name(status: int) -> str:
-    """The name of a status, or STATUS(n) for one that this version does not know."""
+    """The name of a status, or STATUS(n) if this version does not know it."""
     try:
         return Status(status).name
     except ValueError:
@@ -169,14 +169,16 @@ def value_bytes(value_bits: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """One packet. ``value`` None is a tombstone: no value; a WRITE of it is a DELETE."""
+    """One packet. ``value`` None is a tombstone: it means no value, and a WRITE of it is a
+    DELETE.
+    """
 
     op: Op
     key: int
     flags: Flags = NO_FLAGS
-    """Of requests and chain packets; 0 in replies."""
+    """Only in requests and chain packets; 0 in replies."""
     status: int = Status.OK
-    """Of replies (a Status, or a number that this version does not know); 0 in others."""
+    """Only in replies (a Status, or a number that this version does not know); otherwise 0."""
     epoch: int = 0
     session: int = 0
     request: int = 0

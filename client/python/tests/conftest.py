@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture()
 def make_chain() -> Iterator[Callable[..., RefChain]]:
-    """Makes reference chains, with keys 0 to 9 of chain 1; checks at the end that nobody broke the
-    protocol.
+    """Makes reference chains with keys 0 to 9 of chain 1. At the end it checks that no client has
+    violated the protocol.
     """
     made: list[RefChain] = []
 
@@ -53,7 +53,7 @@ def make_controller(make_chain: object) -> Iterator[Callable[..., RefController]
 
 @pytest.fixture(scope="session")
 def memserver_program(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The node API's server over a store in memory, built."""
+    """The path of the node API's server over a store in memory."""
     go = shutil.which("go")
     if go is None:
         pytest.skip("the node API's server is built with Go, which is not here")

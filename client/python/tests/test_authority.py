@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the client does where not everybody may do everything: forged replies, keys that are
-another's, sessions that are not its own.
+"""The client with restricted rights: forged replies, keys in realms of other principals, and
+sessions of other hosts.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ OTHER = "127.0.0.5"
 
 @contextlib.contextmanager
 def forger() -> Iterator[tuple[str, str, int]]:
-    """A switch on loopback, alongside somebody who knows all requests, their numbers included, and
-    is faster: before each answer he sends one of his own from every one of his sockets. Yields the
-    service address, the switch's own, and how many forgeries there are for a request.
+    """A switch on loopback with an attacker that knows all requests, including their numbers, and
+    is faster: before each answer of the switch, each of the attacker's sockets sends a forged
+    answer. Yields the service address, the switch's own address, and the number of forged answers
+    for a request.
     """
     with contextlib.ExitStack() as stack:
 
@@ -66,8 +67,8 @@ def forger() -> Iterator[tuple[str, str, int]]:
 
 @pytest.mark.parametrize("asked", ["service", "switch", "to"])
 def test_forged_replies(asked: str) -> None:
-    """Who knows a request, but cannot send from an address that was asked or from the service's,
-    has nothing of it.
+    """An attacker that knows the requests, but cannot send from an asked address or from the
+    service address, cannot forge answers.
     """
     with forger() as (service, own, forgeries):
         where = {"service": ([service, own], None), "switch": ([own], service), "to": ([service], None)}[asked]
@@ -118,7 +119,7 @@ def test_denied(make_chain, principal: int | None, may: set[str]) -> None:
             ("cas", lambda k: c.cas(k, 99, b"y")),
         ):
             with contextlib.suppress(nc.NotFound, nc.CASFailed):
-                do(KEY + 1)  # of no realm
+                do(KEY + 1)  # a key without a realm
             asked = chain.requests
             if what in may:
                 with contextlib.suppress(nc.NotFound, nc.CASFailed):
@@ -127,15 +128,15 @@ def test_denied(make_chain, principal: int | None, may: set[str]) -> None:
             with pytest.raises(nc.Denied, match="access denied: ask the operator for access") as e:
                 do(KEY)
             assert e.value.outcome_unknown == (what != "get")  # another copy may have come when it was granted
-            assert chain.requests == asked + 1  # and it was not tried again
+            assert chain.requests == asked + 1  # the client has not tried again
     assert chain.slots[KEY][0] == 0 or "put" in may
 
 
 @pytest.mark.parametrize("refusal", ["NOT_FOUND", "DENIED", "BAD_SESSION", "NO_CHAIN", "FULL"])
 @pytest.mark.parametrize("what", ["put", "delete", "cas"])
 def test_a_refused_copy_says_nothing_of_the_other(make_chain, refusal: str, what: str) -> None:
-    """The network doubles a write. One copy is executed, its answer is lost, and what it needs is
-    taken away before the other comes.
+    """The network duplicates a write. One copy is executed, and its answer is lost. Then the key,
+    right or session that the write needs is removed before the other copy arrives.
     """
     chain = make_chain()
     chain.place(KEY)
@@ -168,8 +169,8 @@ def test_sessions_are_leased_to_the_own_address(make_chain, make_controller) -> 
     controller = make_controller(chain)
     with Client.from_controller(Admin(controller.url)) as c:
         c.put(KEY, b"x")
-        # Of another host, or of another lease, they are not taken: a CAS continues with the next
-        # lease, and a write after that one that has ended.
+        # The switches reject the sessions, because another host or another lease has them. A CAS
+        # continues with a new lease. A write fails, and the next write uses a new lease.
         version = c.get(KEY).version
         chain.lease(1, OTHER)
         r = c.cas(KEY, version, b"y")
@@ -226,7 +227,7 @@ def test_no_lease_helps(make_chain, make_controller) -> None:
     assert e.value.status == Status.BAD_SESSION
     assert e.value.outcome_unknown
     assert chain.executed == 0
-    assert 2 <= len(controller.hosts) <= 10  # with a pause between them that grows
+    assert 2 <= len(controller.hosts) <= 10  # the pauses between leases grow
 
 
 def test_a_session_that_was_set_aside_is_not_taken(make_chain) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client by names against a reference chain, whose controller moves keys and takes them out."""
+"""The client by names against a reference chain, whose controller moves and removes keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def bed(make_chain, make_controller):
 
 
 def test_a_names_life(bed) -> None:
-    """It is made, written, moved with its version, deleted, removed, and made again."""
+    """A name is created, written, moved with its version, deleted, removed, and created again."""
     _, controller, names = bed
     with pytest.raises(NotFound) as absent:
         names.get("k")
@@ -59,7 +59,7 @@ def test_a_names_life(bed) -> None:
 
 
 def test_a_write_on_its_way_when_the_key_moves(bed) -> None:
-    """A put says that its outcome is unknown; a cas continues, and is sure when it succeeds."""
+    """A put fails with an unknown outcome. A cas continues, and its success is certain."""
     _, controller, names = bed
     names.put("k", b"1")
     version = names.get("k").version
@@ -77,7 +77,7 @@ def test_a_write_on_its_way_when_the_key_moves(bed) -> None:
 
 
 def test_it_waits_while_a_key_moves(bed) -> None:
-    """The controller says that it will know soon."""
+    """The client waits while the controller answers that it will know soon."""
     _, controller, names = bed
     names.put("k", b"1")
     controller.moving.add("k")
@@ -96,7 +96,7 @@ def test_it_waits_while_a_key_moves(bed) -> None:
 
 
 def test_without_a_controller(make_chain, make_controller) -> None:
-    """What is known continues."""
+    """Calls for cached names continue."""
     controller = make_controller(make_chain())
     with Names(Admin(controller.url), make=True, patience=0.1) as names:
         names.put("k", b"1")
@@ -106,7 +106,7 @@ def test_without_a_controller(make_chain, make_controller) -> None:
         assert names.get("k").value == b"2"
         with pytest.raises(AdminError, match="is it running"):
             names.put("new", b"1")
-        # A write that was refused where the key is not any more, while nobody says since when.
+        # A write was refused because the key has moved, and no controller says since when.
         controller.remove("k")
         with pytest.raises(NetCRAQError, match="is it running") as e:
             names.put("k", b"3")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node API's clients, blocking and asyncio: with servers that misbehave, and a good one."""
+"""The node API's clients, blocking and asyncio, with servers that misbehave and with a real one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from netcraq import node
 from netcraq.node import aio, engine
 from netcraq.node.values import version_key
 
-PATIENCE = 20.0  # seconds, for what must happen
+PATIENCE = 20.0  # maximum seconds to wait for something that must happen
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -37,13 +37,13 @@ def until(what: str, so: Callable[[], object]) -> None:
 
 
 class Peer:
-    """A connection to a fake."""
+    """A client's connection to a fake."""
 
     def __init__(self, fake: Fake, sock: socket.socket, number: int) -> None:
         self.fake, self.sock, self.number = fake, sock, number
 
     def say(self, text: str | bytes) -> None:
-        with contextlib.suppress(OSError):  # the client may have gone
+        with contextlib.suppress(OSError):  # the client may be gone
             self.sock.sendall(text if isinstance(text, bytes) else text.encode() + b"\n")
 
     def answer(self, request: dict[str, Any], data: object, more: bool = False) -> None:
@@ -58,8 +58,8 @@ class Peer:
 
 
 class Fake:
-    """A node server that misbehaves as a test wants. Requests that its hook does not take are
-    answered with {}.
+    """A node server that misbehaves as a test requires. It answers requests that its hook does not
+    handle with {}.
     """
 
     def __init__(self, path: str) -> None:
@@ -142,7 +142,7 @@ def fake() -> Iterator[Fake]:
 
 
 class Sync:
-    """Makes something of asyncio's look as if it blocked, so that a test is of both clients."""
+    """Makes objects of asyncio look blocking, so that a test covers both clients."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, inner: Any) -> None:
         self.loop, self.inner = loop, inner
@@ -161,7 +161,7 @@ class Sync:
             return found
 
         def call(*args: Any, **how: Any) -> Any:
-            async def wait() -> Any:  # on the loop, as all of a client's
+            async def wait() -> Any:  # runs on the client's loop
                 result = found(*args, **how)
                 return await result if inspect.isawaitable(result) else result
 
@@ -172,7 +172,7 @@ class Sync:
 
 @pytest.fixture(params=["blocking", "asyncio"])
 def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
-    """Connects clients, which are closed at the end, with no thread left."""
+    """Connects clients, which are closed at the end. No thread may remain."""
     before = set(threading.enumerate())
     made: list[Any] = []
     loop = asyncio.new_event_loop()
@@ -204,7 +204,7 @@ def item(key: str, value: str, version: str) -> dict[str, Any]:
 
 
 def together(*work: Callable[[], Any]) -> list[Any]:
-    """Does things in threads of their own. Gives what they return, or raise."""
+    """Calls functions in separate threads. Returns their results or exceptions."""
     results: list[Any] = [None] * len(work)
 
     def do(i: int) -> None:
@@ -229,7 +229,7 @@ def test_it_waits_for_the_server(fake: Fake, connect: Callable[..., Any]) -> Non
 
 
 ONE_TRY = 0.5
-"""Seconds in which a client has tried to connect, on a busy machine too."""
+"""Seconds in which a client certainly tries to connect, even on a busy machine."""
 
 
 def test_a_server_that_never_comes(
@@ -259,7 +259,7 @@ def test_it_finds_a_running_netcraq_dev(tmp_path: Path, monkeypatch: pytest.Monk
     dev = tmp_path / "netcraq.sock"
     assert engine.find_socket() == engine.DEFAULT_SOCKET
     dev.touch()
-    assert engine.find_socket() == engine.DEFAULT_SOCKET  # a file is not a server
+    assert engine.find_socket() == engine.DEFAULT_SOCKET  # an ordinary file is not a server's socket
     dev.unlink()
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(dev))
@@ -269,7 +269,7 @@ def test_it_finds_a_running_netcraq_dev(tmp_path: Path, monkeypatch: pytest.Monk
         folder.mkdir(mode=0o700)
         moved = dev.rename(folder / "netcraq.sock")
         assert engine.find_socket() == str(moved)
-        folder.chmod(0o777)  # another user could have put it there
+        folder.chmod(0o777)  # another user could have put the socket there
         assert engine.find_socket() == engine.DEFAULT_SOCKET
     monkeypatch.setenv("NETCRAQ_NODE_SOCKET", "tcp://h:1")
     assert engine.find_socket() == "tcp://h:1"
@@ -295,7 +295,7 @@ def test_a_forked_child_does_not_use_the_parents_client(fake: Fake) -> None:
     client = node.connect(fake.path, timeout=PATIENCE)
     held, go = threading.Event(), threading.Event()
 
-    def hold() -> None:  # as any thread may at the moment of the fork
+    def hold() -> None:  # any thread may hold the lock at the moment of the fork
         with engine_of(client).lock:
             held.set()
             go.wait()
@@ -439,7 +439,7 @@ def test_a_slow_server(fake: Fake, connect: Callable[..., Any]) -> None:
         client.put("k", "v", timeout=0.05)
     until("the server to be told", lambda: len(fake.of("cancel")) == 2)
     assert all(r["timeoutMs"] == 50 for r in fake.of("get") + fake.of("put"))
-    fake.peers[0].answer(fake.of("get")[0], item("k", "late", "1.1"))  # nobody's
+    fake.peers[0].answer(fake.of("get")[0], item("k", "late", "1.1"))  # this answer belongs to no call
     assert not client.leader("x").found
     assert len(fake.peers) == 1
 
@@ -462,7 +462,7 @@ def test_calls_in_flight_are_bounded(fake: Fake, connect: Callable[..., Any]) ->
         until("three calls", lambda: len(held) == 3)
         until("seven that wait", lambda: engine_of(client).under_way() == 10)
         try:
-            client.put("k", "v", timeout=0.05)  # surely without effect
+            client.put("k", "v", timeout=0.05)  # it has no effect
         except node.Timeout:
             assert len(held) == 3
         else:
@@ -619,7 +619,7 @@ def test_requests_are_written_as_the_contract_says(fake: Fake, connect: Callable
 
 
 def test_what_waits_is_not_done(fake: Fake, connect: Callable[..., Any]) -> None:
-    """No request says that what is not answered yet is done, however long that waits."""
+    """No request reports an unanswered request as done, however long that one waits."""
     waiting: list[tuple[Peer, dict[str, Any]]] = []
 
     def hook(peer: Peer, r: dict[str, Any]) -> bool:
@@ -674,7 +674,9 @@ def test_a_watch_is_taken_up(fake: Fake, connect: Callable[..., Any]) -> None:
 
 
 def test_a_watch_of_many_keys_is_taken_up(fake: Fake, connect: Callable[..., Any]) -> None:
-    """More than a watch may name, or than the quota has left for their versions."""
+    """A watch with more keys than a watch may name, or more versions than the quota allows, is
+    resumed.
+    """
     names = [f"a-key-of-some-length/{i:04}" for i in range(5000)]
 
     def hook(peer: Peer, r: dict[str, Any]) -> bool:
@@ -703,7 +705,7 @@ def test_a_watch_of_many_keys_is_taken_up(fake: Fake, connect: Callable[..., Any
 
 
 def test_a_watch_forgets_what_was_deleted(fake: Fake, connect: Callable[..., Any]) -> None:
-    """Not for ever is each key remembered that was deleted under a prefix."""
+    """A watch does not remember every key that was ever deleted under its prefix."""
     names = [f"job/{i:05}" for i in range(5000)]
 
     def gone(name: str, version: str = "1.2") -> dict[str, Any]:
@@ -713,7 +715,7 @@ def test_a_watch_forgets_what_was_deleted(fake: Fake, connect: Callable[..., Any
         if r["func"] != "watch":
             return False
         peer.answer(r, {"started": True}, more=True)
-        if peer.number:  # as a server that tells all that it finds
+        if peer.number:  # like a server that does not know the watch's versions
             news = [gone(names[0]), gone(names[-1]), gone("named", "1.1"), item("stays", "1", "1.1")]
             peer.answer(r, {"events": [*news, item(names[1], "2", "1.3")]}, more=True)
             return True
@@ -728,8 +730,8 @@ def test_a_watch_forgets_what_was_deleted(fake: Fake, connect: Callable[..., Any
     deleted = 0
     while deleted <= len(names):
         deleted += not watch.next(PATIENCE).found
-    inner = getattr(watch, "inner", watch)  # of the asyncio variant
-    inner = getattr(inner, "_watch", inner)  # of the blocking one
+    inner = getattr(watch, "inner", watch)  # for the asyncio variant
+    inner = getattr(inner, "_watch", inner)  # for the blocking variant
     assert len(inner._last) <= 1024 + 2
     assert len(inner._graves) <= 1024
     fake.peers[0].close()
@@ -748,7 +750,7 @@ def test_a_watch_keeps_the_newest(fake: Fake, connect: Callable[..., Any]) -> No
     fake.hook = hook
     client = connect(fake.start().path)
     watch = client.watch(["a"])
-    client.get("x")  # after it, all events are there
+    client.get("x")  # the answer comes after all events
     event = watch.next(PATIENCE)
     assert (event.version, event.overtaken) == ("1.3", 5)
 
@@ -787,7 +789,7 @@ def test_versions() -> None:
     assert version_key("0") == version_key("0.0")
 
 
-# With a server that is one.
+# Tests with a real server.
 
 
 class MemServer:
@@ -943,7 +945,7 @@ def test_a_transaction_is_sent_again_under_its_number(fake: Fake, connect: Calla
 
 
 def listed(client: Any, prefix: str, **how: Any) -> list[Any]:
-    """All items of a list, of either client."""
+    """All items of a list, from either client."""
     found = client.list_all(prefix, **how)
     if not hasattr(found, "__aiter__"):
         return list(found)
@@ -1028,8 +1030,8 @@ def test_many_calls_at_once(server: MemServer, connect: Callable[..., Any]) -> N
 
 
 def test_a_server_that_is_killed(server: MemServer, connect: Callable[..., Any]) -> None:
-    """Increments that succeeded were done once, also where the server died in between: what it kept
-    is gone with it, so each life is counted for itself.
+    """Each increment that succeeded was executed once, even if the server died in between. The
+    store is lost with the server, so each life of the server is counted separately.
     """
     client = connect(server.path)
     over = threading.Event()
@@ -1084,21 +1086,21 @@ def test_locks(server: MemServer, connect: Callable[..., Any]) -> None:
     assert other.token > held.token
     assert held.lost.is_set()
     assert held.error is None
-    held.release()  # does nothing
-    assert a.lock("other", ttl=2).lease == held.lease  # which was not granted again
+    held.release()  # a second release does nothing
+    assert a.lock("other", ttl=2).lease == held.lease  # the idle lease is used again
     b.close()
     assert a.lock("l").token > other.token
 
 
 def test_a_lock_outlives_its_connection(server: MemServer, connect: Callable[..., Any]) -> None:
-    """As far as the client keeps its lease alive: a server that comes again knows nothing about it,
-    so here the connection alone ends.
+    """A lock outlives its connection if the client keeps its lease alive. A restarted server would
+    not know the lease, so this test only ends the connection.
     """
     client = connect(server.path)
     held = client.lock("l", ttl=2)
     engine = engine_of(client)
     engine.loop.call_soon_threadsafe(engine._drop, engine.link, None)
-    time.sleep(2.5)  # longer than its time to live
+    time.sleep(2.5)  # longer than the lease's time to live
     assert held.error is None
     held.release()
     lost = client.lock("l", ttl=1)
@@ -1158,7 +1160,7 @@ def test_services(server: MemServer, connect: Callable[..., Any]) -> None:
     assert len(b.get_service("web", order="nearest")) == 2
     two.deregister()
     see("h:1")
-    b.revoke(one.lease)  # it is registered again
+    b.revoke(one.lease)  # the client registers it again
     see()
     see("h:1")
     a.close()

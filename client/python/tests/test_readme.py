@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The README's blocks do what they say, as they are pasted. Those that are not run are named."""
+"""The blocks of the README work as pasted. Blocks that are not run are listed with a reason."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from refchain import RefController
 
 ROOT = Path(__file__).resolve().parents[3]
 HOSTS = "topologies/README.md"
-"""The page with programs that run in a host."""
+"""The page about programs that run in a host."""
 
 PATIENCE = 60
-"""Seconds for a program to start and to do little, on a busy machine too."""
+"""Seconds for a program to start and do little, even on a busy machine."""
 
 
 RUN = [
@@ -31,7 +31,7 @@ RUN = [
     "from 'netcraq'",
     "client.open_stream",
 ]
-"""A text of each block that a test below runs."""
+"""A text from each block that a test below runs."""
 
 NOT_RUN = {
     "reads: any switch": "a drawing",
@@ -41,16 +41,16 @@ NOT_RUN = {
     "make figures-quick": "they measure for minutes to hours; experiments/test_figures.py tests what they are made of",
     "bin/netcraq-switch -i": "it takes the reader's program and interfaces; the tests of switch/cmd/netcraq-switch start it",
 }
-"""A text of each block that no test here runs, and why."""
+"""A text from each block that no test here runs, with the reason."""
 
 
 def blocks(page: str = "README.md") -> list[tuple[str, str]]:
-    """A page's blocks, with their languages."""
+    """A page's code blocks, with their languages."""
     return re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
 
 
 def block(language: str, with_text: str, page: str = "README.md") -> str:
-    """A page's block of a language that has a text in it."""
+    """The code block of a language that contains a text."""
     assert with_text in RUN or page != "README.md"
     (found,) = [text for of, text in blocks(page) if of == language and with_text in text]
     return found
@@ -72,7 +72,7 @@ def go() -> str:
 
 @pytest.fixture()
 def place(server: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server where the README's line with export says."""
+    """A server at the address in the README's line with export."""
     monkeypatch.setenv("NETCRAQ_NODE_SOCKET", server.path)  # type: ignore[attr-defined]
 
 
@@ -117,7 +117,7 @@ def test_javascript(tmp_path: Path) -> None:
     library = (ROOT / "client/js/index.mjs").as_uri()
     program.write_text(block("js", "from 'netcraq'").replace("'netcraq'", f"'{library}'"))
     assert run(node, str(program)).startswith("blue ")
-    assert run(node, str(program)).startswith("blue ")  # nobody holds the lock
+    assert run(node, str(program)).startswith("blue ")  # no one holds the lock anymore
 
 
 @pytest.mark.usefixtures("place")
@@ -140,7 +140,7 @@ def test_go(go: str, tmp_path: Path) -> None:
 def controller(
     make_chain: Callable[..., object], make_controller: Callable[..., RefController], monkeypatch: pytest.MonkeyPatch
 ) -> RefController:
-    """A controller where programs look for one, and a chain."""
+    """A controller and a chain, at the default address of a controller."""
     made = make_controller(make_chain(addresses=2))
     monkeypatch.setenv("NETCRAQ_ADMIN", made.url)
     return made
@@ -164,7 +164,7 @@ def test_asyncio(controller: RefController) -> None:
 
 PAGES = sorted([*(ROOT / "docs" / "tutorials").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")])
 PROGRAM = re.compile(r"^```python\n(.*?)^```\n\nIt prints:\n\n```text\n(.*?)^```", re.M | re.S)
-"""A program of a page, and what the page says that it prints. "..." stands for any text."""
+"""A program of a page, and its output according to the page. "..." stands for any text."""
 
 
 @pytest.mark.usefixtures("place")
@@ -178,7 +178,7 @@ def test_programs_of_pages(page: Path) -> None:
 
 
 def test_languages_of_pages() -> None:
-    """No program of these pages is in a language that no test runs."""
+    """Each program of these pages is in a language that a test runs."""
     for page in PAGES:
         languages = {language for language, _ in blocks(str(page.relative_to(ROOT)))}
         assert languages <= {"console", "python", "text", "yaml"}, page
@@ -199,7 +199,7 @@ def test_security_of_a_lab_network() -> None:
 
 
 def test_values_of_the_chart() -> None:
-    """What pages pass to helm is in the list of the chart's values."""
+    """Values that pages pass to helm are in the list of the chart's values."""
     values = set(re.findall(r"^\| `([\w.]+)` \|", (ROOT / "docs/reference/chart.md").read_text(), re.M))
     assert len(values) > 20
     for page in PAGES:
@@ -208,7 +208,7 @@ def test_values_of_the_chart() -> None:
 
 
 def test_the_cluster_tutorial_has_the_lines_of_the_quick_start() -> None:
-    """`make e2e-k8s` types those of docs/kubernetes.md."""
+    """The tutorial has the commands of docs/kubernetes.md, which `make e2e-k8s` runs."""
     typed = [line for _, text in blocks("docs/tutorials/cluster.md") for line in text.splitlines()]
     known = block("console", "$ helm install netcraq", "docs/kubernetes.md").splitlines()
     assert typed == known

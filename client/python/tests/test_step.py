@@ -29,12 +29,12 @@ step.run("in", "out", rows, socket=sys.argv[1])
 
 
 def expected(numbers: range) -> list[str]:
-    """What the program makes of numbers."""
+    """The rows that the program makes from numbers."""
     return [f"{n}/{k}" for n in numbers for k in range(n % 4)]
 
 
 def made(made_by: node.Client, stream: str) -> list[str]:
-    """All that is in a stream."""
+    """All records of a stream."""
     out, at = [], 0
     while True:
         answer = made_by.read_stream(stream, offset=at)
@@ -50,7 +50,7 @@ def open_both(by: node.Client, **config: int) -> None:
 
 
 def test_step_killed(server: StreamServer, client: node.Client) -> None:
-    """Two processes with the same step, killed at random, and the server, too."""
+    """Two processes run the same step; they and the server are killed at random."""
     open_both(client)
     running: list[subprocess.Popen] = []
     written, kills, servers = 0, 0, 0
@@ -93,7 +93,7 @@ def stop() -> Iterator[threading.Event]:
 
 
 def test_step_goes_on_within_a_record(server: StreamServer, client: node.Client, stop: threading.Event) -> None:
-    """A process that died between two rows of one record."""
+    """A process died between two rows of one record, and another one continues."""
     open_both(client)
     client.append("in", ["0", "1", "2", "3"])
 
@@ -110,7 +110,9 @@ def test_step_goes_on_within_a_record(server: StreamServer, client: node.Client,
 
 
 def test_step_refuses(server: StreamServer, client: node.Client) -> None:
-    """A source that was made again, more rows than it may make, partitions."""
+    """Refused: a source that was created again, too many rows, and streams with several
+    partitions.
+    """
     open_both(client)
     client.append("in", ["0"])
     with pytest.raises(step.StepError, match="65 rows"):
@@ -124,7 +126,7 @@ def test_step_refuses(server: StreamServer, client: node.Client) -> None:
 
 
 def test_step_says_what_was_overwritten(server: StreamServer, client: node.Client, stop: threading.Event) -> None:
-    """Records that are gone before they are read."""
+    """StepError is raised if records are gone before they are read."""
     open_both(client, objects=4, objectBytes=1024)
     life = step._life(client.open_stream("in")["incarnation"])
     client.append("out", ["0"], marks=[life | 1])

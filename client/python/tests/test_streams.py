@@ -28,7 +28,7 @@ both = pytest.mark.parametrize("pull", [False, True], ids=["push", "pull"])
 
 
 class Waits:
-    """Makes a reader of asyncio's look as if it blocked, so that a test is of both."""
+    """Makes an asyncio reader look blocking, so that a test covers both."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, opening: Coroutine[Any, Any, aio.Reader]) -> None:
         self.loop = loop
@@ -49,7 +49,7 @@ Read = Callable[..., Any]
 
 @pytest.fixture(params=["blocking", "asyncio"])
 def read(request: pytest.FixtureRequest) -> Iterator[Read]:
-    """How a stream is read: by either library."""
+    """A function that reads a stream, with either library."""
     if request.param == "blocking":
         yield streams.read
         return
@@ -62,7 +62,7 @@ def read(request: pytest.FixtureRequest) -> Iterator[Read]:
 
 
 def gone() -> None:
-    """No reader's thread is left."""
+    """Checks that no thread of a reader remains."""
     deadline = time.monotonic() + PATIENCE
     while any(t.name == "netcraq-stream" for t in threading.enumerate()):
         assert time.monotonic() < deadline, threading.enumerate()
@@ -70,7 +70,7 @@ def gone() -> None:
 
 
 def take(reader: Any, n: int, first: int = 0) -> list[bytes]:
-    """Read n records, whose offsets follow one another."""
+    """Read n records with consecutive offsets."""
     out: list[bytes] = []
     while len(out) < n:
         for offset, record in reader.next(PATIENCE):
@@ -95,7 +95,7 @@ def test_read(server: StreamServer, client: node.Client, read: Read, pull: bool)
     with read("s", socket=server.path, consumer="me", pull=pull) as reader:
         producer = threading.Thread(target=produce)
         producer.start()
-        assert take(reader, len(want)) == want  # many times what the ring has
+        assert take(reader, len(want)) == want  # many times as many records as fit into the ring
         producer.join()
         with pytest.raises(node.Timeout):
             reader.next(0.05)
@@ -135,7 +135,7 @@ def test_server_killed(server: StreamServer, client: node.Client, read: Read, pu
 
 def test_slow(server: StreamServer, client: node.Client, read: Read) -> None:
     client.open_stream("s", {"objectBytes": 1024, "objects": 4, "stallMs": 3_600_000})
-    text = "x" * 400  # two in an object
+    text = "x" * 400  # two records fit into an object
     with read("s", socket=server.path) as reader:
         appended = 0
         for _ in range(20):
@@ -174,7 +174,9 @@ def test_overrun(server: StreamServer, client: node.Client, read: Read) -> None:
 
 @both
 def test_missed_is_told_later(server: StreamServer, client: node.Client, pull: bool) -> None:
-    """The first batch tells what a named consumer missed, also after a reader that had none."""
+    """The first batch reports what a named consumer missed, even if an earlier reader of this name
+    got no batch.
+    """
     client.open_stream("s", {"objectBytes": 1024, "objects": 4, "slow": "skip"})
     how = {"socket": server.path, "consumer": "me", "pull": pull}
     with streams.read("s", **how):
@@ -206,7 +208,9 @@ assert count() == before, (before, count())
 
 @both
 def test_canceled(server: StreamServer, client: node.Client, pull: bool) -> None:
-    """Who gives up waiting loses nothing, holds up nobody, and can be closed while it waits."""
+    """A canceled wait loses no record, delays no other task, and the reader can be closed while it
+    waits.
+    """
     client.open_stream("s", {"partitions": 2})
 
     async def go() -> None:
@@ -214,7 +218,7 @@ def test_canceled(server: StreamServer, client: node.Client, pull: bool) -> None
         async with reader:
             waiting = asyncio.create_task(reader.next())
             turns = 0
-            while turns < 20:  # the loop goes on meanwhile
+            while turns < 20:  # the loop runs other tasks meanwhile
                 await asyncio.sleep(0.01)
                 turns += 1
             assert not waiting.done()
@@ -244,7 +248,7 @@ def test_canceled(server: StreamServer, client: node.Client, pull: bool) -> None
 
 
 def test_opening_is_given_up(server: StreamServer) -> None:
-    """If there is no server, who has waited long enough leaves nothing after."""
+    """Without a server, read fails after its wait and leaves nothing behind."""
 
     async def go() -> None:
         with contextlib.suppress(asyncio.TimeoutError):
@@ -276,8 +280,8 @@ asyncio.run(go())
 
 
 def test_publish(monkeypatch: pytest.MonkeyPatch, client: node.Client) -> None:
-    """What is appended to a stream that JetStream keeps: a subject and an id for each record. Which
-    is kept, nodeapi/jetstream shows.
+    """publish sends a subject and an id for each record of a stream that JetStream stores. The
+    tests of nodeapi/jetstream cover what is stored.
     """
     asked: list[Any] = []
     monkeypatch.setattr(client, "_ask", lambda *ask: asked.append(ask) or {"appended": 2, "sequences": [7, 9]})

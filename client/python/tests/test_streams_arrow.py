@@ -69,13 +69,13 @@ ALL = pa.record_batch(
 
 
 def buffers(batch: pa.RecordBatch) -> Iterator[pa.Buffer]:
-    """All of a batch's buffers that have something, without dictionaries'."""
+    """All non-empty buffers of a batch, except for those of dictionaries."""
     for column in batch.columns:
         yield from (b for b in column.buffers() if b is not None and b.size)
 
 
 def mapped(kind: str) -> list[tuple[int, int]]:
-    """Where this process has files of a kind mapped."""
+    """The addresses at which this process maps files of a kind."""
     out = []
     with open("/proc/self/maps") as f:
         for row in f:
@@ -100,7 +100,7 @@ def test_batches(server: str, client: node.Client, pull: bool) -> None:
     writer = arrow.Writer(client, "s")
     want = [ALL, ALL.slice(1), ALL.slice(1, 1), ALL.slice(3)]
     with arrow.read("s", socket=server, pull=pull) as reader:
-        for i in range(100):  # many times what the ring has
+        for i in range(100):  # many times as many records as fit into the ring
             batch = want[i % len(want)]
             assert writer.append(batch) == i
             item = reader.next(PATIENCE)
@@ -111,15 +111,15 @@ def test_batches(server: str, client: node.Client, pull: bool) -> None:
 
 
 def test_batch_holds_its_object(server: str, client: node.Client) -> None:
-    """The node does not get back what a batch, or a column of it, is in: not when the reader
-    continues, and not when it is closed.
+    """While a program holds a batch or one of its columns, the node cannot reuse the object that
+    contains it, even if the reader continues or is closed.
     """
     client.open_stream("s", {"objectBytes": 1024, "objects": 4, "stallMs": 3_600_000})
     writer = arrow.Writer(client, "s")
     number = 0
 
     def fill() -> None:
-        """Append until somebody holds what would be overwritten."""
+        """Append until a held object would have to be overwritten."""
         nonlocal number
         with pytest.raises(node.NodeError):
             for _ in range(50):
@@ -134,11 +134,11 @@ def test_batch_holds_its_object(server: str, client: node.Client) -> None:
     for i in range(number):
         assert reader.next(PATIENCE).batch.column(0)[0].as_py() == i
     assert first.valid() and number < 50
-    fill()  # the reader is done with all others, and not with this one
+    fill()  # the reader is done with all objects but this one
     reader.close()
     del first
     gc.collect()
-    fill()  # the column still is
+    fill()  # the column still holds it
     assert kept.to_pylist() == [-7] * 39 and inside(pa.record_batch({"n": kept}), SEGMENT)
     del kept, reader
     gc.collect()
@@ -148,7 +148,7 @@ def test_batch_holds_its_object(server: str, client: node.Client) -> None:
 
 
 def test_batch_that_was_held_for_too_long(server: str, client: node.Client) -> None:
-    """A batch that the node has overwritten says so, and so does its reader."""
+    """If the node has overwritten a held batch, valid and the reader report it."""
     client.open_stream("s", {"objectBytes": 1024, "objects": 4, "stallMs": 50})
     writer = arrow.Writer(client, "s")
     with arrow.read("s", socket=server) as reader:
@@ -168,7 +168,7 @@ def test_batch_that_was_held_for_too_long(server: str, client: node.Client) -> N
 
 
 def record(batch: pa.RecordBatch) -> bytearray:
-    """A batch as a record."""
+    """The record of a batch."""
     return bytearray(columns.Encoder(batch, lambda address, size: None).record())
 
 
@@ -182,15 +182,13 @@ def refused(data: bytes, open_files: columns.Open = no_file) -> None:
 
 
 def test_hostile_records() -> None:
-    """What a record says about itself is not believed: it is a batch, or it is refused, and nothing
-    else is read than its own bytes.
-    """
+    """A record is not trusted: it is either decoded or refused, and only its own bytes are read."""
     for data in (b"", b"x" * 39, b"x" * 400, columns.MAGIC):
         refused(data)
     good = record(ALL)
     for n in range(0, len(good), 41):
         refused(good[:n])
-    # Every field of every table, at its bounds.
+    # Try extreme values for every field of every table.
     counts = columns.HEADER.unpack_from(good)
     tables = columns.HEADER.size + counts[2] * columns.NODE.size + counts[3] * columns.BUFFER.size
     for at in range(8, tables, 4):
@@ -201,8 +199,8 @@ def test_hostile_records() -> None:
                 got = columns.decode(bytes(bad), None, no_file, False)
             except columns.Garbage:
                 continue
-            got.to_pylist()  # it may be another batch, but is one
-    # What offsets and indices in buffers say.
+            got.to_pylist()  # if it is decoded, it must be a valid batch
+    # Try them for offsets and indices in buffers.
     for batch in (
         pa.record_batch({"s": pa.array(["x" * 9, "y"])}),
         pa.record_batch({"l": pa.array([[1, 2], [3]])}),
@@ -222,7 +220,9 @@ def test_hostile_records() -> None:
 
 
 def test_decimals() -> None:
-    """What is written of a number grows with its scale: no more digits than there can be."""
+    """The text of a decimal grows with its scale, so scales beyond the type's digits are
+    refused.
+    """
     good, bad = (pa.record_batch({"d": pa.nulls(1, pa.decimal128(10, scale))}) for scale in (9, 39))
     assert columns.decode(bytes(record(good)), None, no_file, False).equals(good)
     with pytest.raises(TypeError):
@@ -233,7 +233,9 @@ def test_decimals() -> None:
 
 
 def test_the_same_many_times() -> None:
-    """To look at a record takes as long as it is large, not as often as it says."""
+    """The time to check a record is proportional to its size, not to the number of references to
+    one buffer.
+    """
 
     text = pa.array(["a", "bc"] * 5000)
 
@@ -246,7 +248,7 @@ def test_the_same_many_times() -> None:
     got = columns.decode(many(60), None, no_file, False)
     assert got.num_columns == 60 and got.column(59).equals(text)
     refused(many(600))
-    # What would be refused is not written.
+    # A batch that readers would refuse is not written.
     column = pa.array(range(1000))
     piece = columns.Piece(b"f" * 16, 8000, 0)
     columns.Encoder(pa.record_batch([column] * 64, [str(i) for i in range(64)]), lambda address, size: piece)
@@ -255,7 +257,7 @@ def test_the_same_many_times() -> None:
 
 
 def test_other_libraries(server: str, client: node.Client) -> None:
-    """What takes Arrow takes batches as they lie there."""
+    """Libraries that accept Arrow data read batches in place."""
     duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed")
     client.open_stream("s", {"objects": 4})
     arrow.Writer(client, "s").append(pa.record_batch({"n": pa.array([1, 2, 3])}))
@@ -275,8 +277,8 @@ def files(server: str) -> Iterator[arrow.Files]:
 
 
 def shared_kb(kind: str) -> tuple[int, int]:
-    """Of the pages of files of a kind that this process has mapped: KiB that are its own copies,
-    and that are the file's.
+    """KiB of the pages of mapped files of a kind: pages that are this process's own copies, and
+    pages of the file.
     """
     own = of_file = 0
     ours = False
@@ -292,8 +294,8 @@ def shared_kb(kind: str) -> tuple[int, int]:
 
 
 def test_chain(server: str, client: node.Client, files: arrow.Files) -> None:
-    """A batch goes through steps that project it, slice it, and add a column: nothing of it is
-    copied that was there before, and it is the same memory for all.
+    """A batch passes through steps that project it, slice it, and add a column. No step copies
+    existing data, and all steps have the same memory.
     """
     steps = 4
     for i in range(steps + 1):
@@ -308,11 +310,11 @@ def test_chain(server: str, client: node.Client, files: arrow.Files) -> None:
     words = pa.array([f"w{i % 7}" for i in range(rows)]).dictionary_encode()
     first = pa.record_batch({"n": column, "w": words, "s": pa.array([str(i) for i in range(rows)])})
     arrow.Writer(client, "step-0", files=files).append(first)
-    assert files.shared == 8 * rows  # born in a file: it was not copied
+    assert files.shared == 8 * rows  # it was built in a file, so it was not copied
     copied = files.copied
     values = first.to_pydict()
     del first, column
-    for i in range(steps):  # each a client of its own
+    for i in range(steps):  # each step has its own client
         with (
             arrow.Files(server) as own,
             arrow.read(f"step-{i}", socket=server, files=own) as reader,
@@ -339,14 +341,14 @@ def test_chain(server: str, client: node.Client, files: arrow.Files) -> None:
         client.delete_stream(f"step-{i}")
     del batch, reader
     gc.collect()
-    assert kept.to_pylist()[0] == 1000 * steps  # it outlives its reader, and its stream
+    assert kept.to_pylist()[0] == 1000 * steps  # it is valid after its reader and its stream are gone
     del kept
     gc.collect()
     assert mapped(FILE) == []
 
 
 def test_nothing_is_left_unread(server: str) -> None:
-    """A program that releases files has read all that it was sent."""
+    """A program that releases files has read all answers."""
     with arrow.Files(server, timeout=PATIENCE) as files:
         for i in range(50):
             made = files.make(64).seal(f"k:{i}")
@@ -372,7 +374,9 @@ def test_nothing_is_left_unread(server: str) -> None:
     ids=["no end", "descriptors without end", "lists in lists", "a list", "a number", "too few", "a string"],
 )
 def test_hostile_server(said: bytes, passed: int) -> None:
-    """A server that answers what it should not is left, and nothing of it stays open."""
+    """A client disconnects from a server that sends invalid answers, and leaves nothing of it
+    open.
+    """
     with tempfile.TemporaryDirectory() as place, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(os.path.join(place, "s"))
         listener.listen()
@@ -399,7 +403,7 @@ def test_hostile_server(said: bytes, passed: int) -> None:
 
 
 def test_files_are_given_back(server: str, client: node.Client, files: arrow.Files) -> None:
-    """Files that no record refers to any more, and that nobody holds, are no more."""
+    """Files are deleted when no record refers to them and no one holds them."""
     client.open_stream("s", {"objectBytes": 1024, "objects": 4, "volatile": True})
     writer = arrow.Writer(client, "s", files=files, inline=0)
     names = []
@@ -408,17 +412,17 @@ def test_files_are_given_back(server: str, client: node.Client, files: arrow.Fil
         assert writer.append(pa.record_batch({"n": pa.array([i] * 1000)})) == i
         names.append(used[0].name)
         del used
-    with pytest.raises(node.InvalidArgument):  # was in no record
+    with pytest.raises(node.InvalidArgument):  # no record refers to it
         files.open(names[-1])
     with arrow.Files(server) as other, arrow.read("s", socket=server, files=other) as reader:
         got = []
         while not got or got[-1] < 19:
             got.append(reader.next(PATIENCE).batch.column(0)[0].as_py())
-        assert got[0] > 0 and got == list(range(got[0], 20))  # those before were overtaken
+        assert got[0] > 0 and got == list(range(got[0], 20))  # the earlier records were overtaken
 
 
 class Asked(arrow.Files):
-    """Files that count what they ask for."""
+    """Files that count their requests."""
 
     def __init__(self, where: str) -> None:
         super().__init__(where, timeout=PATIENCE)
@@ -430,7 +434,7 @@ class Asked(arrow.Files):
 
 
 def gone(where: str, name: str) -> bool:
-    """Whether the node has no such file."""
+    """Whether the node does not have the file anymore."""
     with arrow.Files(where, timeout=PATIENCE) as other:
         try:
             other.open(name)
@@ -440,7 +444,7 @@ def gone(where: str, name: str) -> bool:
 
 
 def test_many_files_at_once(server: str, files: arrow.Files) -> None:
-    """What a record refers to is asked for at once, with what was released, given back."""
+    """One request opens all files of a record, and gives back released files."""
     columns_of = [pa.array(range(n, n + 1000)) for n in range(3)]
     used = []
     for n, column in enumerate(columns_of):
@@ -462,7 +466,7 @@ def test_many_files_at_once(server: str, files: arrow.Files) -> None:
 
 
 def test_older_servers(server: str, files: arrow.Files) -> None:
-    """A server that has no openFiles is asked for one file at a time."""
+    """A server without openFiles gets one request for each file."""
 
     class Older(Asked):
         def _exchange(self, func: str, data: dict[str, Any]) -> tuple[int, dict[str, Any], list[int]]:
@@ -480,8 +484,8 @@ def test_older_servers(server: str, files: arrow.Files) -> None:
 
 
 def test_unused_files_are_given_back(server: str) -> None:
-    """Of what a program has let go of the node holds few files, of few bytes, and none when it is
-    told so.
+    """The node holds only few of the files that a program has released, and few bytes. After
+    give_back it holds none.
     """
     with arrow.Files(server, timeout=PATIENCE) as maker, Asked(server) as other:
         sizes = [64] * 40
@@ -490,12 +494,12 @@ def test_unused_files_are_given_back(server: str) -> None:
             draft = maker.make(size)
             name = draft.name
             held = draft.seal()
-            other.open(name)  # and releases it
+            other.open(name)  # the result is released at once
             del draft, held
             names.append(name)
         gc.collect()
         assert sum(n for _, _, n in other.asked) >= len(sizes) - 16
-        assert gone(server, names[-1])  # it is large: that did not wait
+        assert gone(server, names[-1])  # it is large, so it was given back immediately
         other.give_back()
         assert sum(n for _, _, n in other.asked) == len(names)
         assert all(gone(server, name) for name in names)
@@ -505,7 +509,7 @@ def test_unused_files_are_given_back(server: str) -> None:
 
 
 def test_reader_that_waits_holds_nothing(server: str, client: node.Client, files: arrow.Files) -> None:
-    """What was released is given back before a reader waits for more."""
+    """A reader gives back released files before it waits for more records."""
     client.open_stream("s", VOLATILE)
     writer = arrow.Writer(client, "s", files=files, inline=0)
     with Asked(server) as other, arrow.read("s", socket=server, files=other) as reader:
@@ -519,7 +523,9 @@ def test_reader_that_waits_holds_nothing(server: str, client: node.Client, files
 
 
 def test_hostile_references(server: str, client: node.Client, files: arrow.Files) -> None:
-    """Who refers to what is not there, not sealed, not his, or beyond a file, is refused."""
+    """References to a file that does not exist, is not sealed, belongs to another namespace, or is
+    too short are refused.
+    """
     client.open_stream("s", VOLATILE)
     client.open_stream("kept", {"objects": 4})
     client.open_stream("s", VOLATILE, namespace="others")
@@ -540,17 +546,18 @@ def test_hostile_references(server: str, client: node.Client, files: arrow.Files
         client.append("s", [data], files=[name] * 65)
     with pytest.raises(node.InvalidArgument):
         files.open(draft.name)
-    # Whoever writes still cannot seal, and after that nobody writes.
+    # A file cannot be sealed while it is still mapped for writing by a memoryview.
     other = memoryview(draft.memory)
     with pytest.raises(BufferError):
         draft.seal()
     other.release()
     draft.seal()
-    # Another namespace's records may name it, without saying so: its readers do not get it.
+    # A record in another namespace may contain the file's name without declaring it, but its
+    # readers do not get the file.
     client.append("s", [data], namespace="others")
     with arrow.read("s", socket=server, namespace="others") as reader, pytest.raises(node.InvalidArgument):
         reader.next(PATIENCE)
-    # What points beyond it, or says that it is longer.
+    # References beyond the end of the file, or with a wrong length.
     counts = columns.HEADER.unpack_from(data)
     at = columns.HEADER.size + counts[4] * columns.FILE.size + counts[2] * columns.NODE.size
     places = [at + i * columns.BUFFER.size for i in range(counts[3])]
@@ -570,7 +577,9 @@ def test_hostile_references(server: str, client: node.Client, files: arrow.Files
 
 
 def test_cache(server: str, files: arrow.Files) -> None:
-    """What several want decoded is decoded once, and is the same memory for them."""
+    """If several callers want the same batch, one of them decodes it, and all get the same
+    memory.
+    """
     decodings = []
 
     def decode() -> pa.RecordBatch:
@@ -590,7 +599,7 @@ def test_cache(server: str, files: arrow.Files) -> None:
         t.join()
     assert len(decodings) == 1
     assert files.decoded("test:1", decode).equals(ALL) and len(decodings) == 1
-    # Whoever was to decode it, and could not, leaves it to the next.
+    # If that caller fails, the next one decodes it.
 
     def fail() -> pa.RecordBatch:
         raise RuntimeError("no")
@@ -601,8 +610,8 @@ def test_cache(server: str, files: arrow.Files) -> None:
 
 
 def test_cache_is_bounded(server: str, files: arrow.Files) -> None:
-    """A namespace has 128 MiB. What nobody holds is given up for what is new, the oldest first;
-    what is held is not, and where all is held, what is decoded is its caller's alone.
+    """A namespace has 128 MiB. New batches replace unused ones, oldest first; batches in use stay.
+    If all are in use, only its caller gets a decoded batch.
     """
     size = 24 << 20
     decodings: list[int] = []
@@ -619,9 +628,9 @@ def test_cache_is_bounded(server: str, files: arrow.Files) -> None:
         get(n)
     assert decodings == list(range(8))
     get(7)
-    get(0)  # it was held
+    get(0)  # it was held, so it is still in the cache
     assert decodings == list(range(8))
-    get(1)  # it was not
+    get(1)  # it was not held, so it is decoded again
     assert decodings == [*range(8), 1]
     all_held = [held, *(get(n) for n in range(10, 16))]
     assert sum(inside(b, FILE) for b in all_held) == 5
@@ -631,13 +640,13 @@ REWRITTEN = {"objectBytes": 1024, "objects": 4, "volatile": True, "stallMs": 3_6
 
 
 def numbers(n: int, rows: int = 10_000) -> pa.RecordBatch:
-    """A batch of one number."""
+    """A batch with a single number in all rows."""
     return pa.record_batch({"n": pa.array([n]).take(pa.array([0] * rows))})
 
 
 def test_rewritten(server: str, client: node.Client, files: arrow.Files) -> None:
-    """Files that are written again: as few as the ring has records, mapped once, and each batch is
-    what was appended.
+    """Rewritable files: there are no more of them than the ring has records, each is mapped once,
+    and each batch is read as it was appended.
     """
     client.open_stream("s", REWRITTEN)
     writer = arrow.Writer(client, "s", files=files, rewritable=True)
@@ -650,14 +659,14 @@ def test_rewritten(server: str, client: node.Client, files: arrow.Files) -> None
                 assert batch.equals(numbers(i)) and inside(batch, FILE)
                 names |= set(own._kept)
                 del batch
-        # Some records go into an object, of four; and one file is written meanwhile.
+        # An object has room for four records, and one more file is being written.
         assert 4 <= len(names) <= 20 and len(own._kept) == len(names) == len(files._own)
-        assert own._last == len(names)  # requests: it asked for each file once
+        assert own._last == len(names)  # the number of requests: one for each file
 
 
 def test_rewritable_is_for_the_trusted(server: str, client: node.Client, files: arrow.Files) -> None:
-    """Who has not said that he trusts those who append gets no memory that they can write to; nor
-    does who holds no record.
+    """A reader without trusted gets no memory that a writer can still change. Neither does a
+    program without a record.
     """
     client.open_stream("s", REWRITTEN)
     arrow.Writer(client, "s", files=files, rewritable=True).append(numbers(7))
@@ -668,7 +677,7 @@ def test_rewritable_is_for_the_trusted(server: str, client: node.Client, files: 
             pytest.raises(node.InvalidArgument, match="rewritable"),
         ):
             reader.next(PATIENCE)
-    # Not either where the same program has it already, for another reader.
+    # That also holds if another reader of the same program already has the file.
     with (
         arrow.Files(server) as own,
         arrow.read("s", socket=server, files=own, trusted=True) as reader,
@@ -680,15 +689,15 @@ def test_rewritable_is_for_the_trusted(server: str, client: node.Client, files: 
 
 
 def test_rewritten_batch_is_held(server: str, client: node.Client, files: arrow.Files) -> None:
-    """What a reader has of a batch is not written over, nor what its maker has, nor what a record
-    of another stream refers to.
+    """A file is not rewritten while a reader or its maker uses a batch in it, or a record of
+    another stream refers to it.
     """
     client.open_stream("s", REWRITTEN)
     client.open_stream("further", REWRITTEN)
     writer = arrow.Writer(client, "s", files=files, rewritable=True)
     draft = files.rewrite(8 * 1000)
     draft.memory.cast("q")[0] = -7
-    own = pa.Array.from_buffers(pa.int64(), 1, [None, draft.seal().buffer])  # in no record
+    own = pa.Array.from_buffers(pa.int64(), 1, [None, draft.seal().buffer])  # no record refers to it
     with (
         arrow.Files(server, timeout=PATIENCE) as theirs,
         arrow.read("s", socket=server, files=theirs, trusted=True) as reader,
@@ -696,7 +705,7 @@ def test_rewritten_batch_is_held(server: str, client: node.Client, files: arrow.
         writer.append(numbers(0), timeout=PATIENCE)
         kept = reader.next(PATIENCE).batch.column(0).slice(5)
         number = 0
-        with pytest.raises(node.NodeError):  # until what is kept would be written over
+        with pytest.raises(node.NodeError):  # until a batch in use would be overwritten
             for number in range(1, 50):
                 writer.append(numbers(number), timeout=0.5)
         assert number < 20 and set(kept.to_pylist()) == {0}
@@ -715,8 +724,8 @@ def test_rewritten_batch_is_held(server: str, client: node.Client, files: arrow.
 
 
 def test_rewritten_waits_for_memory(server: str, client: node.Client) -> None:
-    """A namespace has 128 MiB. Where there are too many records for that, the maker waits for one
-    that is free, and is told.
+    """A namespace has 128 MiB. If the records need more, the maker waits until a file is free, and
+    is then notified.
     """
     client.open_stream("s", {**REWRITTEN, "objects": 64})
     with arrow.Files(server, timeout=2.0) as files:
@@ -727,10 +736,10 @@ def test_rewritten_waits_for_memory(server: str, client: node.Client) -> None:
         with pytest.raises(node.QuotaExceeded):
             for _ in range(5):
                 writer.append(batch)
-        client.delete_stream("s")  # then what it has is free
+        client.delete_stream("s")  # this frees the stream's files
         for _ in range(10):
             files.rewrite(30 << 20).seal()
-        assert len(files._own) == 3  # they have 32 MiB each, and the stream had some, too
+        assert len(files._own) == 3  # each has 32 MiB, and the stream had some, too
 
 
 STEP = """
@@ -764,8 +773,8 @@ with arrow.Files(socket, timeout=60) as files, arrow.read(source, socket=socket,
 
 @pytest.mark.parametrize("rewritable", [False, True], ids=["sealed", "rewritable"])
 def test_not_one_byte_is_copied(server: str, client: node.Client, files: arrow.Files, rewritable: bool) -> None:
-    """A batch goes through three processes. None of them copies anything, none has a page of its
-    own, and the pages of all of them together are those of the file.
+    """A batch passes through three processes. None of them copies anything or has its own copy of a
+    page, and the pages of all of them together are those of the file.
     """
     ways = ["a", "b", "c", ""]
     for stream in ways[:-1]:
@@ -778,7 +787,7 @@ def test_not_one_byte_is_copied(server: str, client: node.Client, files: arrow.F
     words.release()
     whole = draft.seal()
     pages = -(-whole.size // 4096)
-    whole.buffer.to_pybytes()  # has its pages mapped here, so that none is another process's alone
+    whole.buffer.to_pybytes()  # map the pages here, too, so that no page counts only for one other process
     columns = [
         pa.Array.from_buffers(pa.int64(), rows, [None, whole.buffer.slice(8 * rows * i, 8 * rows)]) for i in range(4)
     ]
@@ -807,12 +816,12 @@ def test_not_one_byte_is_copied(server: str, client: node.Client, files: arrow.F
         arrow.Writer(client, "a", files=files).append(first)
         assert (files.copied, files.shared) == (0, 32 * rows)
         told = [[int(n) for n in line(p)] for p in processes]
-        # Columns; bytes copied; bytes shared: of one column less each, and of 8 rows less.
+        # Columns, copied bytes, shared bytes: each step has one column and 8 rows less.
         assert told == [[4, 0, 24 * (rows - 8)], [3, 0, 16 * (rows - 16)], [2, 0, 0]]
         go_on()
         sizes = [[int(n) for n in line(p)] for p in processes]
         assert all(rss > 0 and anonymous == own == 0 for rss, _, anonymous, own in sizes), sizes
-        # This process has it mapped, too: its part of a page is as large as theirs.
+        # This process maps the file, too, so its share of a page is as large as theirs.
         assert sizes[0][0] == 4 * pages and sum(pss for _, pss, _, _ in sizes) <= 4 * pages, sizes
     finally:
         go_on()
@@ -824,7 +833,7 @@ def test_not_one_byte_is_copied(server: str, client: node.Client, files: arrow.F
 
 
 def many(rows: int) -> pa.RecordBatch:
-    """A batch of each kind of type."""
+    """A batch with a column of each kind of type."""
     of = range(rows)
     text = [None if i % 5 == 0 else f"{i}-text" for i in of]
     return pa.record_batch(
@@ -844,8 +853,8 @@ def many(rows: int) -> pa.RecordBatch:
 
 
 def test_slices(server: str, client: node.Client, files: arrow.Files) -> None:
-    """A slice takes as much room as its values alone, wherever it is in what it is of, and is what
-    it was. Of what is in a file nothing is copied.
+    """A slice takes only the space of its own values, wherever it begins, and is read with the same
+    values. Slices of data in a file are not copied.
     """
     rows, each = 5000, 10
     whole, first = many(rows), len(record(many(each)))
@@ -887,6 +896,6 @@ def test_slices(server: str, client: node.Client, files: arrow.Files) -> None:
     ids=lambda column: str(column.type),
 )
 def test_values_that_readers_refuse(column: pa.Array) -> None:
-    """What readers refuse the writer refuses, and says about which column."""
+    """The writer refuses what readers would refuse, and names the column."""
     with pytest.raises(ValueError, match="'odd' has values that readers refuse"):
         record(pa.record_batch({"odd": column}))

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers of a server that passes what is not a stream's memory say so, read nothing else, and
-end."""
+"""If a server passes invalid memory, readers report an error, read nothing else, and end."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ PATIENCE = 30.0
 
 
 class Hostile:
-    """Memory as it should be, until somebody changes it: an object of two records, "ab" and "cd",
-    and one of "ef".
+    """Valid memory, until a test changes it: an object of two records, "ab" and "cd", and one of
+    "ef".
     """
 
     def __init__(self) -> None:
@@ -50,7 +49,7 @@ class Hostile:
         struct.pack_into("<8sI", self.cursor, 0, b"NCCUR001", 1)
         self.told: Any = {"partition": 0, "bytes": len(self.segment), "generation": "1", "object": 0, "offset": 0}
         self.answer: Any = {"id": 1, "data": {"descriptors": 2, "incarnation": "i", "partitions": [self.told]}}
-        self.text: bytes | None = None  # in place of the answer
+        self.text: bytes | None = None  # replaces the answer
         self.passed = 2
         self.sealed = True
 
@@ -69,7 +68,7 @@ class Hostile:
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[str]:
-        """Answer one subscription, until the reader has gone."""
+        """Answer one subscription, and wait until the reader has disconnected."""
         with tempfile.TemporaryDirectory() as place, socket.socket(socket.AF_UNIX) as listener:
             path = os.path.join(place, "s")
             listener.bind(path)
@@ -96,7 +95,7 @@ class Hostile:
             thread.join(PATIENCE)
 
     def read(self, **how: Any) -> list[bytes]:
-        """Read until there is nothing."""
+        """Read until no more records come."""
         got = []
         timeout = contextlib.suppress(node.Timeout)
         with self.serving() as path, streams.read("s", socket=path, wait=0.0, **how) as reader, timeout:
@@ -165,7 +164,7 @@ GARBAGE: dict[str, Callable[[Hostile], Any]] = {
     "no UTF-8": lambda h: setattr(h, "text", b'"\xff"\n'),
 }
 
-# Each in a process of its own: a reader that looks for ever, or is sent SIGBUS, ends nothing else.
+# Each case runs in its own process, because a reader may hang or be sent SIGBUS.
 ALONE = """
 import faulthandler, sys
 sys.path.insert(0, sys.argv[1])
@@ -205,7 +204,7 @@ def test_numbers_that_cannot_be(number: int) -> None:
 
 
 def test_any_bytes() -> None:
-    """Whatever stands there, nothing is raised but what a program can expect."""
+    """Whatever the memory contains, only documented exceptions are raised."""
     drawn, refused = random.Random(18), 0
     for i in range(100):
         hostile = Hostile()

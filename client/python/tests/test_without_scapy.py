@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package without what its extras bring."""
+"""The package without the packages of its extras."""
 
 import subprocess
 import sys
 
 
 def test_modules_say_which_extra_they_need():
-    """Only the layer needs scapy, which is GPL, and only Arrow in streams needs pyarrow."""
+    """Only scapy_layer needs scapy, which is GPL, and only streams.arrow needs pyarrow."""
     script = """
 import importlib, pkgutil, sys
 class Missing:
@@ -31,7 +31,7 @@ for module in pkgutil.walk_packages(netcraq.__path__, "netcraq."):
 
 
 def test_the_package_itself_imports_nothing_and_has_connect():
-    """Users of the packet do not pay for asyncio; applications find connect at once."""
+    """Importing the package imports no asyncio, and the package has connect."""
     script = """
 import sys, netcraq
 assert "asyncio" not in sys.modules

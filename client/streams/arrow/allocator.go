@@ -11,12 +11,11 @@ import (
 
 // Allocator is an Arrow allocator whose memory is in files: what builders write into it is shared
 // without a copy. It is safe for concurrent use.
-//
-// A file is sealed as a whole when a batch is appended that contains everything that was allocated
-// in it and not freed since. If the file has further allocations, which may still be written to,
-// the batch's buffers in it are copied, like buffers in no file. So use an allocator for one
-// batch's builders only, and release the builders before the batch is appended, or allocate nothing
-// with them until then. Memory that was too small at first and grew is wasted in the file: use
+// A file is sealed as a whole when a batch is appended that contains every allocation in the file
+// that was not freed. If the file has other allocations, which may still be written to, the batch's
+// buffers in it are copied, like buffers outside of files. So use an allocator only for one batch's
+// builders, and allocate nothing else with it until the batch is appended; or release the other
+// builders before. An allocation that grows leaves its old space in the file unused: use Reserve.
 // Reserve.
 type Allocator struct {
 	files *Files
@@ -30,17 +29,17 @@ type Allocator struct {
 	elsewhere atomic.Int64
 }
 
-// chunk is a file that is allocated in.
+// chunk is a file in which an Allocator allocates.
 type chunk struct {
 	draft  *Draft
 	memory []byte
 	free   []span
-	used   map[int]int // length of the allocation at an offset
-	sealed *Mapped     // it has a reference for each of used
+	used   map[int]int // maps an allocation's offset to its length
+	sealed *Mapped     // has one reference for each entry of used; nil: not sealed
 	broken bool        // it is read-only, but could not be sealed
 }
 
-// writable says whether it may still be written to.
+// writable reports whether the program may still write to the chunk.
 func (c *chunk) writable() bool { return c.sealed == nil && !c.broken }
 
 type span struct{ at, size int }
@@ -58,11 +57,11 @@ func (f *Files) Allocator(bytes int) *Allocator {
 	return a
 }
 
-// Elsewhere counts the bytes that were allocated in the program's own memory because there was no
-// file: they are copied when they are sent.
+// Elsewhere returns the number of bytes that were allocated in the program's own memory because
+// there was no file. They are copied when they are sent.
 func (a *Allocator) Elsewhere() int64 { return a.elsewhere.Load() }
 
-// Close gives back files in which nothing is allocated; others follow when the last allocation is
+// Close releases files without allocations; the other files follow when their last allocation is
 // freed.
 func (a *Allocator) Close() {
 	a.files.mu.Lock()
@@ -88,7 +87,7 @@ func (a *Allocator) Allocate(size int) []byte {
 
 func (a *Allocator) allocate(size int) []byte {
 	for _, c := range a.open {
-		if c.draft.mapped.conn.ended() { // the node has forgotten it
+		if c.draft.mapped.conn.ended() { // the node no longer holds the file
 			continue
 		}
 		if b := c.take(size); b != nil {
@@ -102,7 +101,7 @@ func (a *Allocator) allocate(size int) []byte {
 	if !a.closed {
 		d, err = a.files.Make(ctx, max(a.each, rounded(size)))
 	}
-	if d == nil || err != nil { // there is no way to say why
+	if d == nil || err != nil { // an Allocator cannot return an error
 		a.elsewhere.Add(int64(size))
 		return make([]byte, size)
 	}
@@ -118,7 +117,7 @@ func (a *Allocator) allocate(size int) []byte {
 	return c.take(size)
 }
 
-// take allocates in the first place that is large enough. nil: there is none.
+// take allocates in the first space that is large enough. nil: there is none.
 func (c *chunk) take(size int) []byte {
 	need := rounded(size)
 	for i := range c.free {
@@ -136,8 +135,8 @@ func (c *chunk) take(size int) []byte {
 	return nil
 }
 
-// give frees the allocation at an offset, and zeroes it, so that builders and others who map the
-// file find nothing there.
+// give frees the allocation at an offset, and zeroes it, so that later builders, and other programs
+// that map the file, find no old data.
 func (c *chunk) give(at, size int) {
 	clear(c.memory[at : at+size])
 	i, _ := slices.BinarySearchFunc(c.free, at, func(s span, at int) int { return s.at - at })
@@ -167,7 +166,7 @@ func (c *chunk) grow(at, need int) bool {
 	return true
 }
 
-// of returns the chunk that contains bytes, and their offset there. nil: they are elsewhere.
+// of returns the chunk that contains b, and the offset of b in it. nil: b is in no chunk.
 func (a *Allocator) of(b []byte) (*chunk, int) {
 	at := address(b)
 	i, _ := slices.BinarySearchFunc(a.all, at, func(c *chunk, at uintptr) int {
@@ -245,7 +244,7 @@ func (a *Allocator) Free(b []byte) {
 	}
 }
 
-// discardEmpty gives a file up that has nothing. a.mu is held.
+// discardEmpty discards a file without allocations. a.mu is held.
 func (a *Allocator) discardEmpty(c *chunk) {
 	if len(c.used) == 0 {
 		a.forget(c)
@@ -259,7 +258,8 @@ func (a *Allocator) forget(c *chunk) {
 	a.all = slices.DeleteFunc(a.all, same)
 }
 
-// sealFor seals the files of allocators that a batch has all of, so that it can refer to them.
+// sealFor seals each allocator's file whose allocations all belong to the batch, so that the
+// batch's record can refer to it.
 func (f *Files) sealFor(ctx context.Context, batch arrow.RecordBatch) {
 	f.mu.Lock()
 	all := make([]*Allocator, 0, len(f.allocators))
@@ -316,11 +316,11 @@ func (a *Allocator) sealFor(ctx context.Context, buffers [][]byte) {
 	}
 	for c, blocks := range has {
 		if len(blocks) < len(c.used) {
-			continue // other parts of it may still be written to
+			continue // its other allocations may still be written to
 		}
 		m, err := c.draft.Seal(ctx, "")
 		a.open = slices.DeleteFunc(a.open, func(o *chunk) bool { return o == c })
-		if err != nil { // its content is copied
+		if err != nil { // the batch's buffers in it are copied
 			c.broken = true
 			continue
 		}

@@ -16,26 +16,26 @@ import (
 	"github.com/netcraq/netcraq/client/streams/internal/passing"
 )
 
-// connection is a connection to the node's server for requests of files. The files of its last
-// request are held as long as it lasts and the request is not canceled.
+// connection is a connection to the node's server for requests about files. The node holds a
+// request's file until the connection ends or the request is canceled.
 type connection struct {
 	nc *net.UnixConn
 
 	mu      sync.Mutex
 	last    uint64
-	waiting map[uint64]chan answer // those who wait for a request's first answer
-	err     error                  // why it has ended
+	waiting map[uint64]chan answer // by request number: who gets its first answer
+	err     error                  // why the connection has ended
 }
 
-// answer is the first one to a request.
+// answer is the first answer to a request.
 type answer struct {
 	data json.RawMessage
-	fds  []int // the receiver's
+	fds  []int // descriptors, which the receiver must close
 	err  error
 }
 
-// maxAnswer bounds the server's answer: it describes a file in some hundred bytes. maxDescriptors
-// bounds the descriptors that come with it.
+// maxAnswer bounds the server's answer, which takes some hundred bytes to describe a file.
+// maxDescriptors bounds the descriptors that come with an answer.
 const (
 	maxAnswer      = 1 << 20
 	maxDescriptors = 8
@@ -80,14 +80,14 @@ func (c *connection) ask(ctx context.Context, function string, data any) (uint64
 	_, waits := c.waiting[id]
 	delete(c.waiting, id)
 	c.mu.Unlock()
-	if !waits { // it was answered at this moment
+	if !waits { // its answer has just arrived
 		passing.Close((<-got).fds)
 	}
 	c.cancel(id)
 	return 0, answer{}, ctx.Err()
 }
 
-// sendTime is how long a server may read nothing.
+// sendTime bounds the time for which a server may read nothing.
 const sendTime = 30 * time.Second
 
 // send sends a request. c.mu is held.
@@ -112,14 +112,14 @@ func (c *connection) cancel(id uint64) {
 	}
 }
 
-// ended says whether it has.
+// ended reports whether the connection has ended.
 func (c *connection) ended() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err != nil
 }
 
-// end ends it: those who wait get the reason.
+// end ends the connection. Waiting callers get the reason.
 func (c *connection) end(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

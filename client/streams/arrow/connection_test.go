@@ -18,8 +18,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestHostileServer: a server that answers what nobody has asked, with descriptors or without an
-// end, is left. Nothing of it stays open.
+// TestHostileServer: if a server sends answers without a request, with descriptors or without end,
+// the client closes the connection and leaves no descriptor open.
 func TestHostileServer(t *testing.T) {
 	for name, send := range map[string]func(nc *net.UnixConn, fd int) error{
 		"descriptors for nobody": func(nc *net.UnixConn, fd int) error {
@@ -71,7 +71,7 @@ func TestHostileServer(t *testing.T) {
 						return
 					}
 				}
-				_, _ = io.Copy(io.Discard, nc) // until it is left
+				_, _ = io.Copy(io.Discard, nc) // until the client closes the connection
 			}()
 			files := NewFiles(FilesConfig{Socket: socket})
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -87,7 +87,7 @@ func TestHostileServer(t *testing.T) {
 	}
 }
 
-// open is how many descriptors this process has.
+// open returns the number of open descriptors of this process.
 func open(t *testing.T) int {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")

@@ -21,10 +21,10 @@ import (
 // pythonVariable names a Python that has pyarrow: make test-arrow-go sets it.
 const pythonVariable = "NETCRAQ_ARROW_PYTHON"
 
-// TestPython: what the Python library writes is read here, and what is written here is read there,
-// with equal values and schemas: all types that are sent, slices, and 60 batches of types and
-// values that are drawn; in records, and in files. As what they have to be both have them in
-// Arrow's own format. $NETCRAQ_ARROW_SEED is what the batches are drawn by.
+// TestPython: batches written by the Python library are read here, and batches written here are
+// read in Python, with equal values and schemas, from records and from files. The batches have all
+// supported types, slices, and 60 random combinations of types and values. Both sides compare with
+// files in Arrow's own format. $NETCRAQ_ARROW_SEED is the random seed.
 func TestPython(t *testing.T) {
 	python := os.Getenv(pythonVariable)
 	if python == "" {
@@ -35,7 +35,7 @@ func TestPython(t *testing.T) {
 		seed = strconv.FormatInt(time.Now().Unix()%1_000_000, 10)
 	}
 	t.Logf("seed %s", seed)
-	for _, known := range []bool{true, false} { // types of extensions
+	for _, known := range []bool{true, false} { // whether the extension types are known
 		t.Run(map[bool]string{true: "extensions", false: "storage"}[known], func(t *testing.T) {
 			if !known {
 				name := extensions.NewUUIDType().ExtensionName()
@@ -117,7 +117,7 @@ func cross(t *testing.T, python, seed string) {
 	}
 }
 
-// read is the batch that a file of Arrow's own format has.
+// read reads the batch of a file in Arrow's own format.
 func read(t *testing.T, path string) (arrow.RecordBatch, *arrow.Schema) {
 	t.Helper()
 	f, err := os.Open(path)

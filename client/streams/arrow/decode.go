@@ -11,23 +11,23 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// counted keeps memory alive: a reader's hold, or a mapped file. nil: the memory is the program's
-// own.
+// counted is a reference count that keeps memory alive: a reader's hold, or a mapped file. nil: the
+// program's own memory.
 type counted interface {
 	Retain()
 	Release()
 }
 
-// keeper lets a buffer of Arrow keep something.
+// keeper makes an Arrow buffer hold a reference to something.
 type keeper struct{ counted }
 
 func (keeper) Allocate(int) []byte           { panic("what is mapped does not grow") }
 func (keeper) Reallocate(int, []byte) []byte { panic("what is mapped does not grow") }
 
-// Free is called with the buffer's last reference.
+// Free is called when the buffer's last reference is released.
 func (k keeper) Free([]byte) { k.Release() }
 
-// memoryOf is some memory that buffers are in.
+// memoryOf is memory that contains buffers.
 type memoryOf struct {
 	bytes []byte
 	by    counted
@@ -42,17 +42,17 @@ func (m memoryOf) buffer(at, n uint64) *memory.Buffer {
 	return memory.NewBufferWithAllocator(b, keeper{m.by})
 }
 
-// fileName is a file's name as records have it.
+// fileName is the name of a file as records contain it.
 type fileName [16]byte
 
-// decode makes a batch of a record. Its buffers lie in the record's memory, which by keeps alive,
-// and in files; open returns a reference to one. decode does not trust the record; but if trusted
-// is set, it trusts the contents of buffers of offsets and indices.
+// decode makes a batch from a record. The batch's buffers are in the record's memory, which `by`
+// keeps alive, and in files; open returns a reference to a file. decode does not trust the record,
+// but if trusted is set, it does not check the offsets and indices in buffers.
 func decode(data []byte, by counted, open func(fileName) (*Mapped, error), known *schemas, trusted bool) (
 	batch arrow.RecordBatch, err error) {
 	d := decoder{trusted: trusted}
 	defer func() {
-		if p := recover(); p != nil { // from arrow-go, for arrays that cannot be
+		if p := recover(); p != nil { // arrow-go panics for some impossible arrays
 			batch, err = nil, garbage("%v", p)
 		}
 		for _, of := range d.made {
@@ -62,7 +62,7 @@ func decode(data []byte, by counted, open func(fileName) (*Mapped, error), known
 	if len(data) < headerBytes || string(data[:len(magic)]) != magic || le.Uint32(data[8:]) != layoutKnown {
 		return nil, garbage("nor one of a layout that is not known")
 	}
-	var counts [5]uint64 // nodes, buffers, files, bytes of the schema, and after it
+	var counts [5]uint64 // the numbers of nodes, buffers, files, bytes of the schema, and bytes after it
 	for i := range counts {
 		counts[i] = uint64(le.Uint32(data[12+4*i:]))
 	}
@@ -121,19 +121,19 @@ func decode(data []byte, by counted, open func(fileName) (*Mapped, error), known
 	return array.NewRecordBatch(schema, columns, int64(rows)), nil
 }
 
-// decoder makes arrays of nodes and buffers.
+// decoder makes arrays from nodes and buffers.
 type decoder struct {
-	nodes, buffers []byte // that are left
+	nodes, buffers []byte // the remaining nodes and buffers
 	memory         []memoryOf
 	trusted        bool
-	left           uint64    // bytes that buffers may still have
-	made           []counted // with a reference that is not needed when there is a batch
+	left           uint64    // remaining limit for the bytes of buffers
+	made           []counted // references to release if decoding fails, or when there is a batch
 }
 
-// anyRows is for arrays within others.
+// anyRows is the number of rows for arrays within other arrays, which may have any length.
 const anyRows = math.MaxUint64
 
-// array is the next one, of a type.
+// array makes the next array, of type t.
 func (d *decoder) array(t arrow.DataType, rows uint64) (*array.Data, error) {
 	s, err := shapeOf(t)
 	if err != nil {
@@ -166,10 +166,11 @@ func (d *decoder) array(t arrow.DataType, rows uint64) (*array.Data, error) {
 	switch {
 	case s.form == formNull:
 		nulls, of[0] = int64(length), nil
-		count = 1 // arrow-go has one in place of its validity
+		count = 1 // arrow-go keeps one buffer in the place of its validity bitmap
 	case bitmap == nil:
 		nulls = 0
-	case !d.trusted || nulls < 0: // here, since several may ask for it at the same time
+	// count now, because several goroutines may ask for the count at the same time
+	case !d.trusted || nulls < 0:
 		nulls = int64(length) - int64(bitutil.CountSetBits(bitmap.Bytes(), int(offset), int(length)))
 	}
 	var made *array.Data
@@ -194,7 +195,7 @@ func (d *decoder) array(t arrow.DataType, rows uint64) (*array.Data, error) {
 	return made, nil
 }
 
-// buffer is the next one.
+// buffer returns the next buffer.
 func (d *decoder) buffer(needed bool, t arrow.DataType) (*memory.Buffer, error) {
 	if len(d.buffers) < bufferBytes {
 		return nil, garbage("it has too few buffers")
@@ -224,7 +225,7 @@ func (d *decoder) buffer(needed bool, t arrow.DataType) (*memory.Buffer, error) 
 	return made, nil
 }
 
-// fits says whether an array that ends with value n has all that it needs.
+// fits reports whether an array that ends with value n has long enough buffers.
 func fits(s *shape, n uint64, of []*memory.Buffer) error {
 	var last uint64
 	need, ok := s.sizes(n, 0)
@@ -242,7 +243,7 @@ func fits(s *shape, n uint64, of []*memory.Buffer) error {
 		return fmt.Errorf("of %d values", n)
 	}
 	for i, b := range of {
-		// An array of nothing needs no offsets.
+		// An empty array needs no offsets.
 		if b != nil && uint64(b.Len()) < need[i] && n > 0 {
 			return fmt.Errorf("a buffer of %d bytes, not %d", b.Len(), need[i])
 		}
@@ -250,8 +251,8 @@ func fits(s *shape, n uint64, of []*memory.Buffer) error {
 	return nil
 }
 
-// childrenFit says whether the children of an array that ends with value n have as many values.
-// arrow-go checks the children of lists.
+// childrenFit checks that the children of an array that ends with value n have enough values.
+// arrow-go itself checks the children of lists.
 func childrenFit(t arrow.DataType, n uint64, children []arrow.ArrayData) error {
 	each := uint64(1)
 	switch t := t.(type) {

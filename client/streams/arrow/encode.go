@@ -12,7 +12,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// encoder writes one batch down.
+// encoder encodes one batch.
 type encoder struct {
 	batch  arrow.RecordBatch
 	schema []byte
@@ -22,13 +22,13 @@ type encoder struct {
 	buffers []place
 	files   []*Mapped
 	number  map[*Mapped]uint32
-	fresh   [][]byte // buffers in no file
-	space   int      // size, each rounded
-	copied  int      // its bytes
-	shared  int      // bytes that are in files
+	fresh   [][]byte // buffers outside of files
+	space   int      // their size, each rounded up
+	copied  int      // their bytes
+	shared  int      // bytes of buffers in files
 }
 
-// place is where a buffer is: in a file, or the n-th of the fresh ones.
+// place is the position of a buffer: in a file, or index n in fresh.
 type place struct {
 	file      uint32
 	fresh     bool
@@ -76,10 +76,10 @@ func childrenOf(a arrow.ArrayData, t arrow.DataType) []arrow.ArrayData {
 	return a.Children()
 }
 
-// array notes n values of an array, from one on. The rest of its buffers is left out, so a slice
-// takes no more than its values. A bitmap is cut at a byte, so up to 7 values stay in front.
-// entries: they are a map's entries, which are never null, and whose start Arrow's C++ library does
-// not check.
+// array adds n values of an array, beginning with the value `first`. The rest of its buffers is
+// left out, so a slice takes no more space than its values. A bitmap can only be cut at a byte, so
+// up to 7 earlier values remain. entries: a is the entries of a map, which are never null, and
+// whose start Arrow's C++ library does not check.
 func (e *encoder) array(t arrow.DataType, a arrow.ArrayData, first, n int, entries bool) error {
 	s, err := shapeOf(t)
 	if err != nil {
@@ -110,7 +110,7 @@ func (e *encoder) array(t arrow.DataType, a arrow.ArrayData, first, n int, entri
 	case n == 0 || entries || bytesOf(buffers[0]) == nil:
 		nulls = 0
 	case n != a.Len():
-		nulls = -1 // not known
+		nulls = -1 // unknown
 	}
 	e.nodes = le.AppendUint64(e.nodes, uint64(n))
 	e.nodes = le.AppendUint64(e.nodes, uint64(nulls))
@@ -119,7 +119,7 @@ func (e *encoder) array(t arrow.DataType, a arrow.ArrayData, first, n int, entri
 	e.nodes = le.AppendUint32(e.nodes, uint32(len(children)))
 	for i := range count {
 		b := bytesOf(buffers[i])
-		if i == 0 && nulls == 0 { // arrow-go's builders make one anyway
+		if i == 0 && nulls == 0 { // arrow-go's builders make a bitmap even without nulls
 			b = nil
 		}
 		from, to := c.bytes(&s, i)
@@ -150,15 +150,15 @@ func (e *encoder) array(t arrow.DataType, a arrow.ArrayData, first, n int, entri
 	return nil
 }
 
-// cut is the values of an array's buffers that are sent: those from begin to end, without the first
-// pad ones, which are sent because bits are in bytes. Their offsets point from from to to.
+// cut describes the values of an array that are sent: those from begin to end. The first pad of
+// them are sent only because bitmaps are cut at bytes. Their offsets point from `from` to `to`.
 type cut struct {
 	begin, end, pad int
 	from, to        int
-	rebased         []byte // offsets, less from; nil: unchanged, and their target is sent from its beginning
+	rebased         []byte // offsets minus from; nil: unchanged, and their target is sent from its beginning
 }
 
-// bytes is where the sent part of a buffer is in it.
+// bytes returns the range of a buffer that is sent.
 func (c *cut) bytes(s *shape, buffer int) (from, to int) {
 	w := int(s.width)
 	switch {
@@ -172,7 +172,7 @@ func (c *cut) bytes(s *shape, buffer int) (from, to int) {
 	return c.start(), c.to
 }
 
-// start is where the sent part of the offsets' target begins.
+// start returns the beginning of the offsets' target that is sent.
 func (c *cut) start() int {
 	if c.rebased == nil {
 		return 0
@@ -180,7 +180,7 @@ func (c *cut) start() int {
 	return c.from
 }
 
-// child is which values of an array's child are sent with it.
+// child returns the range of a child's values that are sent with an array.
 func (c *cut) child(t arrow.DataType, child arrow.ArrayData) (first, n int) {
 	switch t := t.(type) {
 	case *arrow.DictionaryType:
@@ -193,8 +193,9 @@ func (c *cut) child(t arrow.DataType, child arrow.ArrayData) (first, n int) {
 	return c.start(), c.to - c.start()
 }
 
-// follow checks where an array's offsets point to. Unless their target is in files, and so is not
-// copied, the part in front of it is left out, and the offsets are computed again.
+// follow checks the targets of an array's offsets. It leaves out the part of the target in front of
+// the first offset, and computes the offsets again, unless the target is in files and so is not
+// copied.
 func (e *encoder) follow(s *shape, a arrow.ArrayData, c *cut) error {
 	if s.form != formData && s.form != formOffsets || c.end == 0 {
 		return nil
@@ -233,7 +234,7 @@ func (e *encoder) follow(s *shape, a arrow.ArrayData, c *cut) error {
 	return nil
 }
 
-// inFiles says whether all of some buffers are in files.
+// inFiles reports whether all the given buffers are in files.
 func (e *encoder) inFiles(all [][]byte) bool {
 	return !slices.ContainsFunc(all, func(b []byte) bool {
 		_, _, ok := e.find(b)
@@ -241,8 +242,8 @@ func (e *encoder) inFiles(all [][]byte) bool {
 	})
 }
 
-// buffer notes the sent part of a buffer. needed: it must exist; empty: if it is missing, or too
-// short, it is zeros.
+// buffer adds the part of a buffer that is sent. needed: the buffer must exist; empty: a missing or
+// too short buffer is replaced by zeros.
 func (e *encoder) buffer(b []byte, from, to int, needed, empty bool) error {
 	if b == nil && !needed {
 		e.buffers = append(e.buffers, place{file: absent})
@@ -273,7 +274,7 @@ func (e *encoder) buffer(b []byte, from, to int, needed, empty bool) error {
 	return nil
 }
 
-// copyFresh copies the buffers that are in no file, each to the next place that is aligned.
+// copyFresh copies the buffers outside of files, each to the next aligned place.
 func (e *encoder) copyFresh(to []byte) {
 	at := 0
 	for _, b := range e.fresh {
@@ -282,7 +283,8 @@ func (e *encoder) copyFresh(to []byte) {
 	}
 }
 
-// head is the record without the fresh buffers: those follow, or are the whole content of a file.
+// head encodes the record without the fresh buffers, which follow it or are the whole content of a
+// file.
 func (e *encoder) head(in *Mapped) []byte {
 	files, inline := e.files, e.space
 	var number uint32
@@ -316,10 +318,10 @@ func (e *encoder) head(in *Mapped) []byte {
 		out = le.AppendUint64(out, uint64(p.bytes))
 	}
 	out = append(out, e.schema...)
-	return out[:headerBytes+begin] // zeros
+	return out[:headerBytes+begin] // the padding is zeros
 }
 
-// record is the record with the fresh buffers.
+// record encodes the record with the fresh buffers.
 func (e *encoder) record() []byte {
 	head := e.head(nil)
 	out := head[:len(head)+e.space]
@@ -327,5 +329,5 @@ func (e *encoder) record() []byte {
 	return out
 }
 
-// address is where bytes are.
+// address returns the address of b.
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

@@ -24,19 +24,19 @@ import (
 
 const maxFiles = nodeapi.MaxRecordFiles
 
-// FilesConfig says whose files they are.
+// FilesConfig configures Files.
 type FilesConfig struct {
 	// Socket is the address of the node's server: a path. "": that of nodeapi.FindSocket.
 	Socket string
-	// Namespace is the files'. "": the program's own.
+	// Namespace is the namespace of the files. "": the program's own.
 	Namespace string
-	// Timeout bounds requests without a context: those of an Allocator. 0: 30 s.
+	// Timeout bounds requests without a context, such as those of an Allocator. 0: 30 s.
 	Timeout time.Duration
 }
 
-// Files are a node's files in memory, over its Unix socket: written once, mapped by others, and
-// referred to by records. The node holds what is mapped for as long as the connection lasts. They
-// are safe for concurrent use.
+// Files gives access to a node's files in memory, over its Unix socket. A file is written once,
+// then other programs map it, and records refer to it. The node holds mapped files until the
+// connection ends. Files are safe for concurrent use.
 type Files struct {
 	cfg     FilesConfig
 	schemas schemas
@@ -51,7 +51,7 @@ type Files struct {
 	allocators map[*Allocator]struct{}
 }
 
-// NewFiles are the files of a node. It connects when it is to.
+// NewFiles returns the files of a node. It connects when it is first needed.
 func NewFiles(cfg FilesConfig) *Files {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 30 * time.Second
@@ -59,14 +59,14 @@ func NewFiles(cfg FilesConfig) *Files {
 	return &Files{cfg: cfg, known: map[fileName]*Mapped{}, allocators: map[*Allocator]struct{}{}}
 }
 
-// Copied counts the bytes of columns that were copied into new files and records.
+// Copied returns the number of bytes of columns that were copied into new files and records.
 func (f *Files) Copied() int64 { return f.copied.Load() }
 
-// Shared counts the bytes of columns that were not copied, since they were in files.
+// Shared returns the number of bytes of columns that were not copied because they were in files.
 func (f *Files) Shared() int64 { return f.shared.Load() }
 
-// Close ends the connection. What is mapped stays mapped until it is released, but the node no
-// longer holds it.
+// Close ends the connection. Mapped files stay mapped until they are released, but the node no
+// longer holds them.
 func (f *Files) Close() {
 	f.mu.Lock()
 	c := f.conn
@@ -77,14 +77,14 @@ func (f *Files) Close() {
 	}
 }
 
-// leave forgets what a former connection held. f.mu is held.
+// leave forgets the files that the previous connection held. f.mu is held.
 func (f *Files) leave(next *connection) {
 	f.conn = next
 	clear(f.known)
 	f.places = nil
 }
 
-// connection is the one that is there, or a new one.
+// connection returns the current connection, or a new one.
 func (f *Files) connection(ctx context.Context) (*connection, error) {
 	f.connecting.Lock()
 	defer f.connecting.Unlock()
@@ -107,7 +107,7 @@ func (f *Files) connection(ctx context.Context) (*connection, error) {
 	return c, nil
 }
 
-// asked is the result of a request that holds a file.
+// asked is the result of a request that makes the node hold a file.
 type asked struct {
 	conn *connection
 	id   uint64
@@ -133,8 +133,8 @@ func (f *Files) ask(ctx context.Context, function string, data any) (*asked, err
 	return got, nil
 }
 
-// Mapped is a file that is mapped for reading. It is reference-counted, like Arrow's objects; each
-// of its buffers has a reference, too. With the last reference it is unmapped, and released at the
+// Mapped is a file that is mapped for reading. It is reference-counted, like Arrow's objects, and
+// each of its buffers holds a reference. The last Release unmaps the file and releases it at the
 // node.
 type Mapped struct {
 	id     fileName
@@ -145,13 +145,13 @@ type Mapped struct {
 	hold   uint64 // the request that holds it
 }
 
-// Name is the file's.
+// Name returns the file's name.
 func (m *Mapped) Name() string { return hex.EncodeToString(m.id[:]) }
 
-// Bytes are all of it.
+// Bytes returns the whole content.
 func (m *Mapped) Bytes() []byte { return m.memory }
 
-// Buffer is all of it, for columns. It has a reference of its own.
+// Buffer returns the whole content as a buffer for columns. The buffer holds its own reference.
 func (m *Mapped) Buffer() *memory.Buffer {
 	return memoryOf{m.memory, m}.buffer(0, uint64(len(m.memory)))
 }
@@ -159,7 +159,7 @@ func (m *Mapped) Buffer() *memory.Buffer {
 // Retain adds a reference.
 func (m *Mapped) Retain() { m.refs.Add(1) }
 
-// take adds a reference, unless there are none any more.
+// take adds a reference, unless the last one was released.
 func (m *Mapped) take() bool {
 	for {
 		n := m.refs.Load()
@@ -172,7 +172,7 @@ func (m *Mapped) take() bool {
 	}
 }
 
-// Release takes a reference away.
+// Release releases a reference.
 func (m *Mapped) Release() {
 	if m.refs.Add(-1) != 0 {
 		return
@@ -182,7 +182,8 @@ func (m *Mapped) Release() {
 	if f.known[m.id] == m {
 		delete(f.known, m.id)
 	}
-	// Before it is unmapped: after that, something else may be mapped there.
+	// Remove the file before it is unmapped, because later something else may be mapped at this
+	// address.
 	f.places = slices.DeleteFunc(f.places, func(p *Mapped) bool { return p == m })
 	f.mu.Unlock()
 	unmap(m.memory)
@@ -202,8 +203,8 @@ func mapFile(fd int, size int64, at unsafe.Pointer, protection, flags int) ([]by
 
 func unmap(b []byte) { _ = unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b))) }
 
-// adopt maps the result of a request; the last descriptor is for reading. On failure nothing is
-// held any more.
+// adopt maps the file of a request's result; the last descriptor is for reading. On failure it
+// releases the file.
 func (f *Files) adopt(a *asked) (m *Mapped, err error) {
 	defer passing.Close(a.fds)
 	m = &Mapped{files: f, conn: a.conn, hold: a.id}
@@ -232,7 +233,7 @@ func parseName(text string) (name fileName, err error) {
 // returns that one, and releases this one.
 func (f *Files) enter(m *Mapped) *Mapped {
 	f.mu.Lock()
-	if m.conn != f.conn { // it is not held by now: references to it would be refused
+	if m.conn != f.conn { // the node no longer holds the file, and would refuse references to it
 		f.mu.Unlock()
 		return m
 	}
@@ -248,7 +249,7 @@ func (f *Files) enter(m *Mapped) *Mapped {
 	return m
 }
 
-// Open maps a file, by its name. The caller releases it.
+// Open maps a file by its name. The caller releases it.
 func (f *Files) Open(ctx context.Context, name string) (*Mapped, error) {
 	id, err := parseName(name)
 	if err != nil {
@@ -266,7 +267,7 @@ func (f *Files) open(ctx context.Context, id fileName) (*Mapped, error) {
 	f.mu.Unlock()
 	ask := nodeapi.OpenFileData{Namespace: f.cfg.Namespace, File: hex.EncodeToString(id[:])}
 	a, err := f.ask(ctx, nodeapi.FuncOpenFile, ask)
-	if node.CodeOf(err) == nodeapi.CodeUnavailable { // the connection had ended
+	if node.CodeOf(err) == nodeapi.CodeUnavailable { // the connection has ended
 		a, err = f.ask(ctx, nodeapi.FuncOpenFile, ask)
 	}
 	if err != nil {
@@ -279,7 +280,7 @@ func (f *Files) open(ctx context.Context, id fileName) (*Mapped, error) {
 	return f.enter(m), nil
 }
 
-// find is in which file bytes are, and where.
+// find returns the file that contains b, and the offset of b in it.
 func (f *Files) find(b []byte) (*Mapped, int, bool) {
 	at := address(b)
 	f.mu.Lock()
@@ -299,14 +300,14 @@ func (f *Files) find(b []byte) (*Mapped, int, bool) {
 	return m, int(from), true
 }
 
-// Draft is a file that is being made: write to Memory, and Seal it, or Discard it.
+// Draft is a file that is being written: write to Memory, and then Seal or Discard it.
 type Draft struct {
 	Memory []byte
 	mapped *Mapped
-	reader int // a descriptor
+	reader int // a descriptor for reading
 }
 
-// Make makes a file to be written to. Its content is shared without a copy.
+// Make creates a file to write to. Its content is shared without a copy.
 func (f *Files) Make(ctx context.Context, size int) (*Draft, error) {
 	a, err := f.ask(ctx, nodeapi.FuncMakeFile, nodeapi.MakeFileData{Namespace: f.cfg.Namespace, Bytes: int64(size)})
 	if err != nil {
@@ -328,17 +329,17 @@ func (f *Files) Make(ctx context.Context, size int) (*Draft, error) {
 	return &Draft{m.memory, m, a.fds[1]}, nil
 }
 
-// Name is the file's.
+// Name returns the file's name.
 func (d *Draft) Name() string { return d.mapped.Name() }
 
-// Seal ends writing: from now on Memory is read-only, and a program that writes to it crashes.
-// Others find the file by the key, if it has one. The caller releases the result.
+// Seal ends writing: from then on Memory is read-only, and a program that writes to it crashes. If
+// key is not "", other programs find the file by it. The caller releases the result.
 func (d *Draft) Seal(ctx context.Context, key string) (*Mapped, error) {
 	m := d.mapped
 	if m == nil {
 		return nil, errors.New("the file is sealed, or discarded")
 	}
-	// If it is mapped for writing it is mapped for reading now: what is made of it stays valid.
+	// This replaces the writable mapping by a read-only one, so that existing arrays stay valid.
 	if _, err := mapFile(d.reader, int64(len(m.memory)), unsafe.Pointer(unsafe.SliceData(m.memory)), unix.PROT_READ,
 		unix.MAP_FIXED); err != nil {
 		return nil, err
@@ -353,7 +354,7 @@ func (d *Draft) Seal(ctx context.Context, key string) (*Mapped, error) {
 	return m.files.enter(m), nil
 }
 
-// Discard gives the file up, unless it is sealed. Do not use Memory afterwards.
+// Discard deletes the file, unless it is sealed. Do not use Memory afterwards.
 func (d *Draft) Discard() {
 	if m := d.mapped; m != nil {
 		d.mapped = nil
@@ -362,9 +363,9 @@ func (d *Draft) Discard() {
 	}
 }
 
-// write encodes a batch as a record, and returns the files that it refers to, each with a
-// reference: those that contain its buffers, and a new one for the others, unless they have no more
-// bytes than inline.
+// write encodes a batch as a record, and returns the files to which the record refers, each with a
+// reference. These are the files that contain the batch's buffers, and a new file for the other
+// buffers if they have more bytes than inline.
 func (f *Files) write(ctx context.Context, batch arrow.RecordBatch, schema []byte, inline int) (
 	record []byte, used []*Mapped, err error) {
 	f.sealFor(ctx, batch)
@@ -402,7 +403,7 @@ func (f *Files) write(ctx context.Context, batch arrow.RecordBatch, schema []byt
 	return record, used, nil
 }
 
-// nowhere finds nothing: all is copied.
+// nowhere finds no file, so everything is copied.
 func nowhere([]byte) (*Mapped, int, bool) { return nil, 0, false }
 
 func letGo(all []*Mapped) {
@@ -411,11 +412,11 @@ func letGo(all []*Mapped) {
 	}
 }
 
-// Decoded returns the batch under a key in the node's cache; if there is none, decode makes it, and
-// it is put there. The key says what is decoded, by its content's hash, and how: for example
-// "parquet:" and SHA-256. Of several callers at the same time, in any process, only one decodes. If
-// there is no room for the batch, only this caller has it. trusted: as in Config. The caller
-// releases it.
+// Decoded returns the batch under a key in the node's cache. If there is none, it calls decode and
+// puts the result into the cache. The key must identify the source, by a hash of its content, and
+// the way of decoding: for example "parquet:" and a SHA-256. Of several concurrent callers, in any
+// processes, only one decodes. If the cache has no room for the batch, only this caller gets it.
+// trusted: as in Config. The caller releases the batch.
 func (f *Files) Decoded(ctx context.Context, key string, trusted bool,
 	decode func(context.Context) (arrow.RecordBatch, error)) (arrow.RecordBatch, error) {
 	a, err := f.ask(ctx, nodeapi.FuncOpenFile, nodeapi.OpenFileData{Namespace: f.cfg.Namespace, Key: key})
@@ -430,12 +431,12 @@ func (f *Files) Decoded(ctx context.Context, key string, trusted bool,
 		return f.unpacked(f.enter(m), trusted)
 	}
 	passing.Close(a.fds)
-	defer a.conn.cancel(a.id) // others wait until then
+	defer a.conn.cancel(a.id) // other callers wait until then
 	batch, err := decode(ctx)
 	if err != nil {
 		return nil, err
 	}
-	own := false // the caller has the batch itself
+	own := false // whether the caller gets the batch without the cache
 	defer func() {
 		if !own {
 			batch.Release()
@@ -449,7 +450,7 @@ func (f *Files) Decoded(ctx context.Context, key string, trusted bool,
 	if err != nil {
 		return nil, err
 	}
-	// The file is a record with its buffers; padding in front aligns them.
+	// The file contains a record with its buffers; padding in front of it aligns the buffers.
 	head := e.head(nil)
 	body := inFront + len(head)
 	d, err := f.Make(ctx, body+e.space)
@@ -471,7 +472,7 @@ func (f *Files) Decoded(ctx context.Context, key string, trusted bool,
 	return f.unpacked(m, true)
 }
 
-// unpacked is the batch that a file of the cache is. It has the file's reference.
+// unpacked returns the batch in a file of the cache. The batch holds the file's reference.
 func (f *Files) unpacked(m *Mapped, trusted bool) (arrow.RecordBatch, error) {
 	defer m.Release()
 	if len(m.memory) < inFront {

@@ -22,8 +22,8 @@ import (
 
 var volatileStream = nodeapi.StreamConfig{Objects: 4, Volatile: true}
 
-// sharedBytes are those of pages of files of a kind that this process has mapped: its own copies,
-// and the file's.
+// sharedBytes returns the bytes of pages of mapped files of a kind: pages that are this process's
+// own copies, and pages of the file.
 func sharedBytes(t *testing.T, kind string) (own, ofFile int) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/smaps")
@@ -46,9 +46,8 @@ func sharedBytes(t *testing.T, kind string) (own, ofFile int) {
 	return own, ofFile
 }
 
-// TestChain: a batch that is born in files goes through steps that project it, slice it, and add a
-// column. Nothing of it is copied that was there before, in any step, and it is the same memory for
-// all.
+// TestChain: a batch that was built in files passes through steps that project it, slice it, and
+// add a column. No step copies existing data, and all steps have the same memory.
 func TestChain(t *testing.T) {
 	const steps, rows = 4, 20_000
 	w := newWorld(t)
@@ -85,7 +84,7 @@ func TestChain(t *testing.T) {
 	}
 	want := array.NewRecordBatch(first.Schema(), first.Columns(), rows)
 	first.Release()
-	for i := range steps { // each a client of its own
+	for i := range steps { // each step has its own client
 		own := NewFiles(FilesConfig{Socket: w.socket})
 		r := w.read(fmt.Sprintf("step-%d", i), own)
 		got := next(t, r).Batch
@@ -133,7 +132,7 @@ func TestChain(t *testing.T) {
 		}
 	}
 	r.Close()
-	if !array.Equal(kept, want.Column(0)) { // it outlives its reader, and its stream
+	if !array.Equal(kept, want.Column(0)) { // it is valid after its reader and its stream are gone
 		t.Error("what was kept has changed")
 	}
 	kept.Release()
@@ -141,7 +140,7 @@ func TestChain(t *testing.T) {
 	noneMapped(t, ofFile)
 }
 
-// copyOf is a batch with memory of the program's own.
+// copyOf returns a copy of a batch in the program's own memory.
 func copyOf(t *testing.T, b arrow.RecordBatch) arrow.RecordBatch {
 	t.Helper()
 	got, err := decode(recordOf(t, b), nil, noFile, &schemas{}, false)
@@ -154,7 +153,7 @@ func copyOf(t *testing.T, b arrow.RecordBatch) arrow.RecordBatch {
 func noFile(fileName) (*Mapped, error) { return nil, garbage("there is no file") }
 
 // TestPassedOnWithoutACopy: a batch of 8 MiB is passed on. The program's own memory does not grow
-// by it, its counters stand, and no page of it is the program's.
+// by its size, the counters of copies do not change, and the program has no private page of it.
 func TestPassedOnWithoutACopy(t *testing.T) {
 	const size, times = 8 << 20, 20
 	w := newWorld(t)
@@ -231,7 +230,7 @@ func TestPassedOnWithoutACopy(t *testing.T) {
 	noneMapped(t, ofFile)
 }
 
-// TestAllocator: what it gives is what an allocator of Arrow has to.
+// TestAllocator: it behaves as an Arrow allocator must.
 func TestAllocator(t *testing.T) {
 	w := newWorld(t)
 	files := w.files()
@@ -263,16 +262,16 @@ func TestAllocator(t *testing.T) {
 	}
 	fill(first, 1)
 	fill(second, 2)
-	moved := a.Reallocate(200, first) // after it there is the second
+	moved := a.Reallocate(200, first) // the second allocation follows it, so it cannot grow in place
 	is(moved[:100], 1)
 	zero(moved[100:])
 	is(second, 2)
-	grown := a.Reallocate(1000, moved) // after it there is nothing
+	grown := a.Reallocate(1000, moved) // nothing follows it, so it grows in place
 	if address(grown) != address(moved) {
 		t.Error("it was moved")
 	}
 	zero(grown[100:])
-	again := a.Allocate(100) // where the first was
+	again := a.Allocate(100) // in the place of the first one
 	if address(again) != address(first) {
 		t.Error("what was freed is not used again")
 	}
@@ -296,8 +295,8 @@ func TestAllocator(t *testing.T) {
 	noneMapped(t, ofFile)
 }
 
-// TestAllocatorOfTwoBatches: what a builder still writes to stays writable when a batch is sent
-// that lies in the same file.
+// TestAllocatorOfTwoBatches: memory that a builder still writes to stays writable when another
+// batch in the same file is sent.
 func TestAllocatorOfTwoBatches(t *testing.T) {
 	w := newWorld(t)
 	c := w.client()
@@ -335,8 +334,8 @@ func TestAllocatorOfTwoBatches(t *testing.T) {
 	a.Close()
 }
 
-// TestFilesAreGivenBack: files that no record refers to any more, and that nobody holds, are no
-// more; those that are released are unmapped, and the server is not left with their requests.
+// TestFilesAreGivenBack: files are deleted when no record refers to them and no one holds them.
+// Released files are unmapped, and the server keeps no requests for them.
 func TestFilesAreGivenBack(t *testing.T) {
 	w := newWorld(t)
 	c := w.client()
@@ -361,7 +360,7 @@ func TestFilesAreGivenBack(t *testing.T) {
 		}
 	}
 	noneMapped(t, ofFile)
-	for _, name := range names { // they were in no record
+	for _, name := range names { // no record refers to them
 		poll.Until(t, patience, "it to be given back", func() bool {
 			m, err := files.Open(soon(t), name)
 			if err == nil {
@@ -376,11 +375,11 @@ func TestFilesAreGivenBack(t *testing.T) {
 		got = append(got, next(t, r).Batch.Column(0).(*array.Int64).Value(0))
 	}
 	for i, n := range got {
-		if got[0] == 0 || n != got[0]+int64(i) { // those before were overtaken
+		if got[0] == 0 || n != got[0]+int64(i) { // the earlier records were overtaken
 			t.Fatalf("there are %d", got)
 		}
 	}
-	// The same file is mapped once, by however many.
+	// A file is mapped only once, however many callers open it.
 	d, err := files.Make(soon(t), 100)
 	if err != nil {
 		t.Fatal(err)
@@ -401,8 +400,8 @@ func TestFilesAreGivenBack(t *testing.T) {
 	}
 }
 
-// TestHostileReferences: who refers to what is not there, not sealed, not his, or beyond a file, is
-// refused.
+// TestHostileReferences: references to a file that does not exist, is not sealed, belongs to
+// another namespace, or is too short are refused.
 func TestHostileReferences(t *testing.T) {
 	w := newWorld(t)
 	c := w.client()
@@ -468,8 +467,8 @@ func TestHostileReferences(t *testing.T) {
 	}
 }
 
-// TestCache: what several want decoded is decoded once, and is the same memory for them; whoever
-// was to decode it, and could not, leaves it to the next.
+// TestCache: if several callers want the same batch, one of them decodes it, and all get the same
+// memory. If that caller fails, the next one decodes it.
 func TestCache(t *testing.T) {
 	w := newWorld(t)
 	want := all(t)
@@ -518,8 +517,8 @@ func TestCache(t *testing.T) {
 	noneMapped(t, ofFile)
 }
 
-// TestServerIsGone: what is mapped stays when the server is gone, and files of one that is there
-// again can be had.
+// TestServerIsGone: mapped files stay valid when the server is gone. When a server is back, its
+// files can be opened.
 func TestServerIsGone(t *testing.T) {
 	w := newWorld(t)
 	files := w.files()

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// records are some that are good: all types, slices, and none of the columns but one.
+// records returns valid records: all types, slices, and one with only a column without values.
 func records(t testing.TB) (out [][]byte) {
 	t.Helper()
 	of := sliced(t)
@@ -43,7 +43,7 @@ func recordOf(t testing.TB, b arrow.RecordBatch) []byte {
 	return e.record()
 }
 
-// guarded is memory that ends where nothing may be read: who does so faults.
+// guarded is memory followed by an unreadable page, so that reading beyond its end faults.
 type guarded struct{ all []byte }
 
 func newGuarded(t testing.TB, size int) *guarded {
@@ -61,14 +61,14 @@ func newGuarded(t testing.TB, size int) *guarded {
 	return &guarded{all[:size]}
 }
 
-// put puts a record before the end. It has to be as aligned as a record is.
+// put copies a record to the end of the memory. Its length must be aligned as a record's.
 func (g *guarded) put(data []byte) []byte {
 	at := len(g.all) - len(data)
 	copy(g.all[at:], data)
 	return g.all[at:len(g.all):len(g.all)]
 }
 
-// values counts the values of arrays.
+// values counts the values of an array and its children.
 func values(a arrow.ArrayData, t arrow.DataType) (n int) {
 	n = a.Len()
 	for _, child := range childrenOf(a, t) {
@@ -77,7 +77,7 @@ func values(a arrow.ArrayData, t arrow.DataType) (n int) {
 	return n
 }
 
-// look reads all values of a batch that has not too many.
+// look reads all values of a batch, unless it has too many.
 func look(b arrow.RecordBatch) {
 	for _, c := range b.Columns() {
 		if values(c.Data(), c.DataType()) > 10_000 {
@@ -90,8 +90,8 @@ func look(b arrow.RecordBatch) {
 	}
 }
 
-// tried decodes what may be a record, and looks at what it is. wrong is set where something was
-// read that is not the record's; and where something panics otherwise, unless it is trusted.
+// tried decodes bytes that may be a record, and reads the batch. wrong is not nil if it read beyond
+// the record, or, unless trusted is set, panicked.
 func tried(data []byte, known *schemas, trusted bool) (err error, wrong any) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -113,8 +113,8 @@ func tried(data []byte, known *schemas, trusted bool) (err error, wrong any) {
 	return nil, nil
 }
 
-// TestHostileRecords: what a record says about itself is not believed. It is a batch, or it is
-// refused, and nothing else is read than its own bytes.
+// TestHostileRecords: a record is not trusted. It is either decoded or refused, and only its own
+// bytes are read.
 func TestHostileRecords(t *testing.T) {
 	good := records(t)
 	all := good[0]
@@ -145,7 +145,7 @@ func TestHostileRecords(t *testing.T) {
 		}
 	}
 	for i, record := range good[5:] {
-		// Every field of every table, at its bounds.
+		// Try extreme values for every field of every table.
 		refused := 0
 		tables := headerBytes + int(le.Uint32(record[12:]))*nodeBytes + int(le.Uint32(record[16:]))*bufferBytes
 		for at := 8; at < tables; at += 4 {
@@ -160,7 +160,7 @@ func TestHostileRecords(t *testing.T) {
 		if refused < tables/4 {
 			t.Errorf("of %d fields, with 5 values each, %d were refused", tables/4, refused)
 		}
-		// Offsets and indices in buffers.
+		// Try them for offsets and indices in buffers.
 		refused = 0
 		begin := len(record) - int(le.Uint32(record[28:]))
 		for at := begin; at+4 <= len(record); at += 4 {
@@ -176,13 +176,13 @@ func TestHostileRecords(t *testing.T) {
 	}
 }
 
-// needsLook are columns of all that have offsets or indices.
+// needsLook names the columns of `all` that have offsets or indices.
 var needsLook = map[string]bool{"strings": true, "large": true, "binary": true, "large binary": true, "dictionary": true,
 	"lists": true, "large lists": true, "maps": true, "structs": true}
 
 func columnName(i int, t testing.TB) string { return all(t).ColumnName(i) }
 
-// TestHostileSchemas: reading a schema ends, whatever it is, and takes no more than it may.
+// TestHostileSchemas: reading any schema ends, within its limits of memory.
 func TestHostileSchemas(t *testing.T) {
 	good, err := writeSchema(all(t).Schema())
 	if err != nil {
@@ -205,7 +205,7 @@ func TestHostileSchemas(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for at := 0; at+4 <= len(good); at += 4 {
 		was := le.Uint32(good[at:])
-		// Offsets that lead back, to what is before: with 32 bits they can.
+		// Offsets that point backwards, which 32 bits allow.
 		for _, value := range []uint32{0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, -uint32(at),
 			-uint32(random.IntN(at + 1)), -uint32(random.IntN(at+1)) &^ 3,
 			uint32(random.IntN(len(good))), was + 1<<16} {
@@ -219,9 +219,9 @@ func TestHostileSchemas(t *testing.T) {
 	}
 }
 
-// TestHostileBody: a schema's message that says that a body follows is refused before arrow-go
-// makes room for it, of 2^40 bytes for example: also where the table's list of fields ends within
-// the one that says so, which arrow-go's FlatBuffers read all the same.
+// TestHostileBody: if a schema's message announces a body, it is refused before arrow-go allocates
+// memory for it, for example 2^40 bytes. The same holds if the table's list of fields ends within
+// the entry of the body's length, which arrow-go's FlatBuffers still reads.
 func TestHostileBody(t *testing.T) {
 	good, err := writeSchema(all(t).Schema())
 	if err != nil {
@@ -230,18 +230,18 @@ func TestHostileBody(t *testing.T) {
 	old := verifier{b: good[8:]}
 	schema := old.follow(old.field(old.word(0), 2))
 	const begin = 40
-	message := func(fields uint16, body uint64) []byte { // the table of a message, before what there was
+	message := func(fields uint16, body uint64) []byte { // the table of a message in front of the old message
 		b := make([]byte, 8+begin, 8+begin+len(old.b))
 		le.PutUint32(b, 1<<32-1)
 		le.PutUint32(b[4:], uint32(begin+len(old.b)))
 		m := b[8:]
-		le.PutUint32(m, 16) // where the table is
+		le.PutUint32(m, 16) // offset of the table
 		for i, v := range []uint16{fields, 24, 4, 6, 8, 16} {
 			le.PutUint16(m[4+2*i:], v)
 		}
-		le.PutUint32(m[16:], 12) // its fields are listed before it
+		le.PutUint32(m[16:], 12) // offset of the list of its fields
 		le.PutUint16(m[20:], 4)  // version
-		m[22] = 1                // of a schema
+		m[22] = 1                // the kind of the header: a schema
 		le.PutUint32(m[24:], uint32(begin+schema-24))
 		le.PutUint64(m[32:], body)
 		return append(b, old.b...)
@@ -257,7 +257,7 @@ func TestHostileBody(t *testing.T) {
 	}
 }
 
-// TestHostileDecimals: arrow-go panics when it writes a value whose scale is in no table.
+// TestHostileDecimals: arrow-go panics when it formats a value whose scale is not in its table.
 func TestHostileDecimals(t *testing.T) {
 	for _, c := range []struct {
 		of   arrow.DataType
@@ -282,10 +282,10 @@ func TestHostileDecimals(t *testing.T) {
 	}
 }
 
-// TestHostileSchemaThatIsSmall: some KiB that would be 2^60 columns are refused, and types that are
-// in more others than there may be.
+// TestHostileSchemaThatIsSmall: a schema of some KiB that would expand to 2^60 columns is refused,
+// and so are types that are nested too deeply.
 func TestHostileSchemaThatIsSmall(t *testing.T) {
-	// Each struct's two children are the same one, the next struct.
+	// Both children of each struct are the same next struct.
 	deep := arrow.DataType(arrow.StructOf(arrow.Field{Name: "a", Type: arrow.PrimitiveTypes.Int8}))
 	for range 60 {
 		deep = arrow.StructOf(arrow.Field{Name: "a", Type: deep}, arrow.Field{Name: "b", Type: arrow.PrimitiveTypes.Int8})
@@ -300,7 +300,7 @@ func TestHostileSchemaThatIsSmall(t *testing.T) {
 	hostile := append([]byte(nil), good...)
 	v := verifier{b: hostile[8:]}
 	changed := 0
-	for at := uint64(0); at+12 <= uint64(len(v.b)); at += 4 { // vectors of two tables
+	for at := uint64(0); at+12 <= uint64(len(v.b)); at += 4 { // find vectors of two tables
 		first, second := at+4+v.word(at+4), at+8+v.word(at+8)
 		size := uint64(len(v.b))
 		if v.word(at) != 2 || first >= size || second >= size || first == second {
@@ -328,7 +328,7 @@ func TestHostileSchemaThatIsSmall(t *testing.T) {
 	}
 }
 
-// manyTimes is a record whose columns are all the same one: the bytes of a buffer, many times.
+// manyTimes returns a record whose columns all refer to the same buffer.
 func manyTimes(t testing.TB, columns, values int) []byte {
 	t.Helper()
 	text := array.NewStringBuilder(memory.DefaultAllocator)
@@ -349,8 +349,8 @@ func manyTimes(t testing.TB, columns, values int) []byte {
 	return e.record()
 }
 
-// TestRecordOfTheSameManyTimes: to look at a record takes as long as it is large, not as often as
-// it says.
+// TestRecordOfTheSameManyTimes: the time to check a record is proportional to its size, not to the
+// number of references to the same buffer.
 func TestRecordOfTheSameManyTimes(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
 		record := manyTimes(t, 60, 10_000)
@@ -364,7 +364,7 @@ func TestRecordOfTheSameManyTimes(t *testing.T) {
 			t.Errorf("600 columns of the same bytes: %v", err)
 		}
 	}
-	// What would be refused is not written.
+	// A batch that readers would refuse is not written.
 	column := numbers("a", make([]int64, 1000)...)
 	f, c := column.Schema().Field(0), column.Column(0)
 	file := &Mapped{memory: make([]byte, 8000)}
@@ -378,7 +378,7 @@ func TestRecordOfTheSameManyTimes(t *testing.T) {
 	}
 }
 
-// TestSchemasAreForgotten: what is remembered of schemas is bounded, however large each is.
+// TestSchemasAreForgotten: the memory for known schemas is bounded, whatever their sizes.
 func TestSchemasAreForgotten(t *testing.T) {
 	known := &schemas{}
 	for i := range 20 {
@@ -403,7 +403,7 @@ func TestSchemasAreForgotten(t *testing.T) {
 	}
 }
 
-// FuzzRecord: whatever the bytes are, nothing panics, and nothing is read beyond them.
+// FuzzRecord: no input causes a panic or a read beyond its bytes.
 func FuzzRecord(f *testing.F) {
 	for _, record := range records(f) {
 		f.Add(record, false)

@@ -10,8 +10,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 )
 
-// A record's header, and its tables (docs/streams-arrow.md). Its data begin 24 bytes after a
-// multiple of 64, so what follows the header begins at one.
+// A record's header and its tables (docs/streams-arrow.md). A record's data begin 24 bytes after a
+// multiple of 64, so the part after the 40-byte header begins at a multiple of 64.
 const (
 	magic       = "NCARROW1"
 	layoutKnown = 1
@@ -19,15 +19,15 @@ const (
 	fileBytes   = 24
 	nodeBytes   = 32
 	bufferBytes = 24
-	absent      = math.MaxUint32 // in place of a file: there is no such buffer
+	absent      = math.MaxUint32 // in place of a file number: the buffer does not exist
 	align       = 64
-	inFront     = 24 // of a record in a file of the cache
-	maxTimes    = 64 // a batch's buffers have at most this many times the bytes of its record and files
+	inFront     = 24 // padding before a record in a file of the cache
+	maxTimes    = 64 // maximum ratio between a batch's buffers and the bytes of its record and files
 )
 
 var le = binary.LittleEndian
 
-// ErrGarbage is for records that are not a batch, or that describe an impossible one.
+// ErrGarbage: a record is not a batch, or describes an impossible one.
 var ErrGarbage = errors.New("this is no batch")
 
 func garbage(format string, args ...any) error {
@@ -40,11 +40,11 @@ func rounded(n int) int { return (n + align - 1) / align * align }
 type form int
 
 const (
-	formNull    form = iota // none
-	formBits                // validity, and values of a width
-	formOffsets             // validity, and offsets of a width
-	formData                // validity, offsets of a width, and their target
-	formNone                // validity
+	formNull    form = iota // no buffers
+	formBits                // validity, and values of a fixed width
+	formOffsets             // validity, and offsets
+	formData                // validity, offsets, and their target
+	formNone                // validity only
 )
 
 func (f form) buffers() int { return [...]int{0, 2, 2, 3, 1}[f] }
@@ -52,8 +52,8 @@ func (f form) buffers() int { return [...]int{0, 2, 2, 3, 1}[f] }
 // shape is the structure of a type's arrays.
 type shape struct {
 	form     form
-	width    int64            // bits of a value; bytes of an offset
-	children []arrow.DataType // a dictionary among them
+	width    int64            // bits of a value, or bytes of an offset
+	children []arrow.DataType // including a dictionary
 }
 
 // storage is the storage type of an extension type; other types are returned unchanged.
@@ -100,7 +100,7 @@ func shapeOf(t arrow.DataType) (shape, error) {
 			return shape{}, fmt.Errorf("%s", t)
 		}
 		return shape{form: formBits, width: 8 * int64(t.ByteWidth)}, nil
-	case arrow.DecimalType: // arrow-go looks for the scale in a table when it writes a value
+	case arrow.DecimalType: // arrow-go panics on a scale that is not in its table
 		most := map[int]int32{32: 9, 64: 18, 128: 38, 256: 76}[t.BitWidth()]
 		if p, s := t.GetPrecision(), t.GetScale(); p < 1 || p > most || s < -most || s > most {
 			return shape{}, fmt.Errorf("%s: it has 1 to %d digits, and as many behind the point at most", t, most)
@@ -133,7 +133,7 @@ func (s *shape) sizes(n uint64, last uint64) (of [3]uint64, ok bool) {
 	return of, n < 1<<50
 }
 
-// offsetAt is the n-th of offsets.
+// offsetAt returns offset number n.
 func (s *shape) offsetAt(offsets []byte, n uint64) uint64 {
 	if s.width == 4 {
 		return uint64(int64(int32(le.Uint32(offsets[4*n:]))))

@@ -8,14 +8,14 @@ import (
 	"github.com/netcraq/netcraq/client/streams"
 )
 
-// Config says which stream is read, and how.
+// Config configures a Reader.
 type Config struct {
 	streams.Config
-	// Files are those of the same node and namespace: a program that writes what it has read gives
-	// its Writer the same. nil: the reader's own.
+	// Files are the files of the same node and namespace. A program that writes batches that it has
+	// read must give its Writer the same Files. nil: the reader makes its own.
 	Files *Files
 	// Trusted skips the check that offsets and indices in columns are in range. Then a program that
-	// may append to the stream can make programs panic that read it.
+	// may append to the stream can crash the programs that read it.
 	Trusted bool
 }
 
@@ -28,13 +28,13 @@ type Reader struct {
 
 	records   []streams.Record
 	partition int
-	offset    uint64 // of the first one in records
+	offset    uint64 // offset of the first record in records
 	missed    uint64
 	hold      *streams.Hold
 	last      arrow.RecordBatch
 }
 
-// Open begins to read. It fails at once if the stream does not exist.
+// Open starts to read. It fails at once if the stream does not exist.
 func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	r := &Reader{files: cfg.Files, own: cfg.Files == nil, trusted: cfg.Trusted}
 	var err error
@@ -47,28 +47,28 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	return r, nil
 }
 
-// Item is a batch, and its position.
+// Item is a batch with its position.
 type Item struct {
 	Partition int
 	Offset    uint64
-	// Missed is how many records before this one were gone when they were to be read.
+	// Missed is the number of records before this one that were gone before they could be read.
 	Missed uint64
-	// Batch is valid until the next call of Next, and for as long as somebody has retained it, a
-	// column of it, or something that was made of them without copying, even when the reader is
-	// closed.
+	// Batch is valid until the next call of Next. It stays valid, even after the reader is closed,
+	// while the program retains the batch, one of its columns, or anything made from them without a
+	// copy.
 	Batch arrow.RecordBatch
 
 	hold *streams.Hold
 }
 
-// Valid says whether the batch is unchanged. It is not if the node has reused its memory for other
-// records, because it was held for longer than the stream's StallMillis.
+// Valid reports whether the batch is unchanged. The batch is not valid if it was held for longer
+// than the stream's StallMillis and the node has reused its memory for other records.
 func (i *Item) Valid() bool { return i.hold == nil || i.hold.Valid() }
 
-// Next returns the next batch, for which it waits until ctx ends. It releases the one before. It
-// fails with streams.ErrOverrun if a batch was overwritten that was held for too long: once while
-// it is read, and once more when it was released; and with ErrGarbage if a record is not a batch.
-// After both the next call reads on.
+// Next returns the next batch, for which it waits until ctx ends. It releases the previous batch.
+// It fails with streams.ErrOverrun if a batch that was held too long was overwritten: once while it
+// is being read, and once more after its release. It fails with ErrGarbage if a record is not a
+// batch. After either error the next call continues.
 func (r *Reader) Next(ctx context.Context) (*Item, error) {
 	r.letGo()
 	for len(r.records) == 0 {
@@ -91,7 +91,7 @@ func (r *Reader) Next(ctx context.Context) (*Item, error) {
 	open := func(name fileName) (*Mapped, error) { return r.files.open(ctx, name) }
 	batch, err := decode(data, by, open, &r.files.schemas, r.trusted)
 	if err != nil && ctx.Err() != nil {
-		return nil, err // it is read once more
+		return nil, err // the record is read again
 	}
 	r.records, r.offset, r.missed = r.records[1:], r.offset+1, 0
 	if err != nil {
@@ -101,7 +101,7 @@ func (r *Reader) Next(ctx context.Context) (*Item, error) {
 	return item, nil
 }
 
-// letGo releases the batch that was given last.
+// letGo releases the batch that Next returned last.
 func (r *Reader) letGo() {
 	if r.last != nil {
 		r.last.Release()
@@ -109,7 +109,7 @@ func (r *Reader) letGo() {
 	}
 }
 
-// drop releases the last read records.
+// drop releases the records that were read last.
 func (r *Reader) drop() {
 	if r.hold != nil {
 		r.hold.Release()
@@ -117,7 +117,7 @@ func (r *Reader) drop() {
 	r.records, r.hold = nil, nil
 }
 
-// Close ends it. Batches that are retained stay.
+// Close ends the reader. Retained batches stay valid.
 func (r *Reader) Close() {
 	r.letGo()
 	r.drop()

@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestBatches: what is written is read, with each way to read, many times what the ring has; by
-// push it is in the node's memory.
+// TestBatches: batches are read as they were written, by pull and by push, with many times as many
+// records as fit into the ring. By push they are in the node's memory.
 func TestBatches(t *testing.T) {
 	w := newWorld(t)
 	c := w.client()
@@ -48,7 +48,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// fill appends until somebody holds what would be overwritten.
+// fill appends batches until a held object would have to be overwritten.
 func fill(t *testing.T, w *Writer, number *int64) {
 	t.Helper()
 	for range 50 {
@@ -71,8 +71,8 @@ func forty(n int64) arrow.RecordBatch {
 	return numbers("n", values[:]...)
 }
 
-// ofOneObject is a world with a stream, s, whose objects take a record of forty each: a writer, and
-// a reader that has the first, of -7.
+// ofOneObject returns a writer to the stream "s", each of whose objects has room for one record of
+// forty values, a reader, and the first batch, whose values are -7.
 func ofOneObject(t *testing.T, stallMillis int) (*Writer, *Reader, *Item) {
 	w := newWorld(t)
 	c := w.client()
@@ -83,8 +83,8 @@ func ofOneObject(t *testing.T, stallMillis int) (*Writer, *Reader, *Item) {
 	return writer, r, next(t, r)
 }
 
-// TestBatchHoldsItsObject: the node does not get back what a batch, or a column of it, is in: not
-// when the reader continues, and not when it is closed.
+// TestBatchHoldsItsObject: while the program holds a batch or one of its columns, the node cannot
+// reuse the object that contains it, even if the reader continues or is closed.
 func TestBatchHoldsItsObject(t *testing.T) {
 	writer, r, first := ofOneObject(t, 3_600_000)
 	kept := array.NewSlice(first.Batch.Column(0), 1, 40).(*array.Int64)
@@ -95,9 +95,9 @@ func TestBatchHoldsItsObject(t *testing.T) {
 			t.Fatalf("item %d is %d", i, got)
 		}
 	}
-	fill(t, writer, &number) // the reader is done with all others, and not with this one
+	fill(t, writer, &number) // the reader is done with all objects but this one
 	r.Close()
-	fill(t, writer, &number) // the column still is there
+	fill(t, writer, &number) // the column is still held
 	for i := range kept.Len() {
 		if kept.Value(i) != -7 {
 			t.Fatal("what is held was overwritten")
@@ -116,8 +116,8 @@ func TestBatchHoldsItsObject(t *testing.T) {
 	noneMapped(t, ofSegment)
 }
 
-// TestBatchThatWasHeldForTooLong: a batch that the node has overwritten says so, and so does its
-// reader.
+// TestBatchThatWasHeldForTooLong: if the node has overwritten a held batch, Valid and the reader's
+// Next report it.
 func TestBatchThatWasHeldForTooLong(t *testing.T) {
 	writer, r, item := ofOneObject(t, 50)
 	if !item.Valid() {
@@ -142,7 +142,7 @@ func TestBatchThatWasHeldForTooLong(t *testing.T) {
 	}
 }
 
-// TestGarbageInAStream: a record that is not a batch is told, and what follows is read.
+// TestGarbageInAStream: a record that is not a batch causes an error, and the next record is read.
 func TestGarbageInAStream(t *testing.T) {
 	w := newWorld(t)
 	c := w.client()

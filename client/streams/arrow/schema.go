@@ -9,18 +9,19 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 )
 
-// A schema is a message of Arrow's IPC: 0xFFFFFFFF, the length, and a table of FlatBuffers, which
-// arrow-go reads. Go's FlatBuffers verify nothing, and offsets of a hostile table can lead back, or
-// many of them to the same place, so that reading it would never end. So the table is verified here
-// first.
+// A schema is a message of Arrow's IPC format: 0xFFFFFFFF, the length, and a FlatBuffers table.
+// arrow-go reads it with Go's FlatBuffers, which verify nothing. Offsets in a hostile table could
+// form cycles, or point many times to the same place, so that reading would never end. So this file
+// verifies the table first.
 
 const (
-	maxDepth       = 64      // of types within types
-	maxSchemas     = 64      // that are remembered
-	maxSchemaBytes = 1 << 20 // of those: decoding takes a multiple
+	maxDepth       = 64      // of nested types
+	maxSchemas     = 64      // number of schemas that are remembered
+	maxSchemaBytes = 1 << 20 // their bytes; decoded schemas take a multiple
 )
 
-// schemas remembers schemas by their bytes: a stream's batches have the same.
+// schemas remembers schemas by their bytes, because a stream's batches usually have the same
+// schema.
 type schemas struct {
 	mu    sync.Mutex
 	of    map[string]*arrow.Schema
@@ -34,7 +35,7 @@ func (s *schemas) read(message []byte) (*arrow.Schema, error) {
 	if known != nil {
 		return known, nil
 	}
-	message = bytes.Clone(message) // in a ring it may be overwritten meanwhile
+	message = bytes.Clone(message) // copied, because in a ring it may be overwritten meanwhile
 	found, err := readSchema(message)
 	if err != nil {
 		return nil, err
@@ -59,7 +60,8 @@ func readSchema(message []byte) (schema *arrow.Schema, err error) {
 	if v.message(); v.bad {
 		return nil, garbage("its schema is none")
 	}
-	r, err := ipc.NewReader(bytes.NewReader(message), ipc.WithEnsureNativeEndian(false)) // panics are errors there
+	// it turns panics into errors
+	r, err := ipc.NewReader(bytes.NewReader(message), ipc.WithEnsureNativeEndian(false))
 	if err != nil {
 		return nil, garbage("its schema: %v", err)
 	}
@@ -75,7 +77,7 @@ func readSchema(message []byte) (schema *arrow.Schema, err error) {
 	return r.Schema(), nil
 }
 
-// check says whether a type's arrays are sent.
+// check returns an error if a type's arrays cannot be sent.
 func check(t arrow.DataType) error {
 	s, err := shapeOf(t)
 	for _, child := range s.children {
@@ -86,28 +88,28 @@ func check(t arrow.DataType) error {
 	return err
 }
 
-// writeSchema writes a schema's message.
+// writeSchema returns the message of a schema.
 func writeSchema(s *arrow.Schema) ([]byte, error) {
 	var out bytes.Buffer
 	if err := ipc.NewWriter(&out, ipc.WithSchema(s)).Close(); err != nil {
 		return nil, err
 	}
-	return out.Bytes()[:8+le.Uint32(out.Bytes()[4:])], nil // without the end of the stream after it
+	return out.Bytes()[:8+le.Uint32(out.Bytes()[4:])], nil // without the end-of-stream marker
 }
 
-// verifier checks those parts of a FlatBuffers table that arrow-go follows.
+// verifier checks the parts of a FlatBuffers table that arrow-go reads.
 type verifier struct {
 	b       []byte
 	bad     bool
 	fields  int
-	strings int // bytes of them
+	strings int // total bytes of strings
 }
 
 // Types of FlatBuffers' union Type in Arrow's Schema.fbs.
 const (
 	fbTimestamp = 10
 	fbUnion     = 14
-	fbLast      = 21 // LargeList: run-end encoded arrays and views follow
+	fbLast      = 21 // LargeList; run-end encoded arrays and views have higher numbers
 )
 
 func (v *verifier) half(at uint64) uint64 {
@@ -126,7 +128,7 @@ func (v *verifier) word(at uint64) uint64 {
 	return uint64(le.Uint32(v.b[at:]))
 }
 
-// field is where a table's n-th field is; 0: it has none.
+// field returns the position of a table's n-th field; 0: the table does not have it.
 func (v *verifier) field(table uint64, n int) uint64 {
 	vtable := int64(table) - int64(int32(v.word(table)))
 	if v.bad || vtable < 0 {
@@ -134,7 +136,8 @@ func (v *verifier) field(table uint64, n int) uint64 {
 		return 0
 	}
 	slot := uint64(4 + 2*n)
-	if size := v.half(uint64(vtable)); v.bad || slot >= size { // so, and not with slot+2, says arrow-go's FlatBuffers
+	// this condition is the one in arrow-go's FlatBuffers, which does not use slot+2
+	if size := v.half(uint64(vtable)); v.bad || slot >= size {
 		return 0
 	}
 	if at := v.half(uint64(vtable) + slot); at != 0 {
@@ -143,13 +146,13 @@ func (v *verifier) field(table uint64, n int) uint64 {
 	return 0
 }
 
-// follow is the target of an offset.
+// follow returns the target of an offset.
 func (v *verifier) follow(at uint64) uint64 {
 	if at == 0 {
 		return 0
 	}
 	to := at + v.word(at)
-	v.word(to) // a table, a vector and a string begin with one
+	v.word(to) // tables, vectors and strings begin with a word
 	return to
 }
 
@@ -180,7 +183,7 @@ func (v *verifier) tables(at uint64, f func(table uint64)) {
 		v.bad = true
 	}
 	for i := uint64(0); i < n && !v.bad; i++ {
-		if v.fields++; v.fields > len(v.b) { // each takes more than a byte
+		if v.fields++; v.fields > len(v.b) { // each field takes more than a byte
 			v.bad = true
 			return
 		}
@@ -198,11 +201,11 @@ func (v *verifier) metadata(at uint64) {
 func (v *verifier) message() {
 	m := v.word(0)
 	v.word(m)
-	if v.bad || v.byte(v.field(m, 1)) != 1 { // the header is a schema
+	if v.bad || v.byte(v.field(m, 1)) != 1 { // the header must be a schema
 		v.bad = true
 		return
 	}
-	if at := v.field(m, 3); at != 0 && (v.word(at) != 0 || v.word(at+4) != 0) { // a body
+	if at := v.field(m, 3); at != 0 && (v.word(at) != 0 || v.word(at+4) != 0) { // it must have no body
 		v.bad = true
 		return
 	}
@@ -218,7 +221,7 @@ func (v *verifier) message() {
 	v.metadata(v.field(schema, 2))
 }
 
-// column is a Field.
+// column verifies a Field.
 func (v *verifier) column(f uint64, depth int) {
 	kind := v.byte(v.field(f, 2))
 	if depth > maxDepth || kind == 0 || kind == fbUnion || kind > fbLast {

@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// many is a batch of rows of each kind of type.
+// many returns a batch with a column of each kind of type.
 func many(t *testing.T, rows int) arrow.RecordBatch {
 	t.Helper()
 	schema := arrow.NewSchema([]arrow.Field{
@@ -45,8 +45,8 @@ func many(t *testing.T, rows int) arrow.RecordBatch {
 	return b
 }
 
-// TestSlices: a slice takes as much room as its values alone, wherever it is in what it is of, and
-// is what it was.
+// TestSlices: a slice takes only the space of its own values, wherever it begins, and is read with
+// the same values.
 func TestSlices(t *testing.T) {
 	const rows, each = 5000, 10
 	whole := many(t, rows)
@@ -85,7 +85,7 @@ func TestSlices(t *testing.T) {
 	}
 }
 
-// TestSlicesOfFiles: a slice of what is in a file is not copied.
+// TestSlicesOfFiles: a slice of data in a file is not copied.
 func TestSlicesOfFiles(t *testing.T) {
 	w := newWorld(t)
 	c, files := w.client(), w.files()
@@ -105,7 +105,7 @@ func TestSlicesOfFiles(t *testing.T) {
 	}
 }
 
-// TestInvalidValues: what readers refuse the writer refuses, and says about which column.
+// TestInvalidValues: the writer refuses what readers would refuse, and names the column.
 func TestInvalidValues(t *testing.T) {
 	build := func(b array.Builder) arrow.Array { defer b.Release(); return b.NewArray() }
 	mem := memory.DefaultAllocator

@@ -8,8 +8,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 )
 
-// valid reports values of an array that some reader refuses, in Go or in Python. In nested arrays
-// it checks all values, including those that a slice leaves out.
+// valid returns an error if a reader in Go or Python would refuse an array's values. In nested
+// arrays it checks all values, including those that a slice leaves out.
 func valid(a arrow.Array) error {
 	if err := array.ValidateFull(a); err != nil {
 		return fmt.Errorf("readers refuse it: %w", err)
@@ -55,13 +55,13 @@ func validValues(a arrow.Array) error {
 	return nil
 }
 
-// digits says whether no number has more digits than its type.
+// digits checks that no number has more digits than its type allows.
 func digits[T interface{ FitsInPrecision(int32) bool }](a arrow.Array, value func(int) T) error {
 	most := a.DataType().(arrow.DecimalType).GetPrecision()
 	return each(a, func(i int) bool { return value(i).FitsInPrecision(most) }, "a number has more digits than its type")
 }
 
-// each says whether all values are good that are not null.
+// each checks all values that are not null.
 func each(a arrow.Array, good func(i int) bool, bad string) error {
 	for i := range a.Len() {
 		if a.IsValid(i) && !good(i) {

@@ -28,14 +28,15 @@ import (
 
 const patience = 60 * time.Second
 
-// role is what a process is that a test starts: the test's own program, again.
+// role is the variable that tells the test's program, started again as a process, which role it
+// plays.
 const role = "NETCRAQ_STREAMS_ARROW_TEST_ROLE"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(role) == "" {
 		os.Exit(m.Run())
 	}
-	go func() { // it ends with the test
+	go func() { // the process ends with the test
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}()
@@ -54,7 +55,8 @@ func serve(dir string) error {
 		Streams: &broker.Options{Dir: filepath.Join(dir, "streams")}}).Serve(l)
 }
 
-// world is a node's server, in a process of its own: what this one has mapped is its clients'.
+// world is a node's server in its own process, so that all memory mapped in this process belongs to
+// clients.
 type world struct {
 	t      testing.TB
 	socket string
@@ -116,7 +118,7 @@ func (w *world) files() *Files {
 	return f
 }
 
-// stream makes one.
+// stream creates a stream.
 func (w *world) stream(c *node.Client, name string, config nodeapi.StreamConfig) {
 	w.t.Helper()
 	if _, err := c.OpenStream(soon(w.t), name, &config); err != nil {
@@ -152,7 +154,7 @@ func put(t testing.TB, w *Writer, b arrow.RecordBatch) uint64 {
 	return offset
 }
 
-// all is a batch that has each kind of column.
+// all returns a batch that has a column of each kind.
 func all(t testing.TB) arrow.RecordBatch {
 	t.Helper()
 	f := func(name string, of arrow.DataType) arrow.Field {
@@ -200,13 +202,13 @@ func all(t testing.TB) arrow.RecordBatch {
 	return b
 }
 
-// sliced are a batch, and slices of it.
+// sliced returns a batch, and slices of it.
 func sliced(t testing.TB) []arrow.RecordBatch {
 	b := all(t)
 	return []arrow.RecordBatch{b, b.NewSlice(1, 3), b.NewSlice(1, 2), b.NewSlice(3, 3), b.NewSlice(0, 0)}
 }
 
-// same fails unless batches have the same schema, and values.
+// same fails unless both batches have the same schema and values.
 func same(t testing.TB, got, want arrow.RecordBatch) {
 	t.Helper()
 	if !got.Schema().Equal(want.Schema()) || !got.Schema().Metadata().Equal(want.Schema().Metadata()) {
@@ -217,7 +219,7 @@ func same(t testing.TB, got, want arrow.RecordBatch) {
 	}
 }
 
-// numbers are a column of its own.
+// numbers returns a batch with one column of numbers.
 func numbers(name string, values ...int64) arrow.RecordBatch {
 	b := array.NewInt64Builder(memory.DefaultAllocator)
 	defer b.Release()
@@ -228,13 +230,13 @@ func numbers(name string, values ...int64) arrow.RecordBatch {
 	return array.NewRecordBatch(schema, []arrow.Array{column}, int64(len(values)))
 }
 
-// Kinds of files that are mapped.
+// Names of the kinds of mapped files.
 const (
 	ofSegment = "netcraq-stream"
 	ofFile    = "netcraq-file"
 )
 
-// mapped is where this process has files of a kind mapped.
+// mapped returns the addresses at which this process maps files of a kind.
 func mapped(t testing.TB, kind string) (places [][2]uint64) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/maps")
@@ -253,7 +255,7 @@ func mapped(t testing.TB, kind string) (places [][2]uint64) {
 	return places
 }
 
-// noneMapped fails where this process has a file of a kind mapped.
+// noneMapped fails if this process maps a file of a kind.
 func noneMapped(t testing.TB, kind string) {
 	t.Helper()
 	if places := mapped(t, kind); len(places) != 0 {
@@ -261,7 +263,7 @@ func noneMapped(t testing.TB, kind string) {
 	}
 }
 
-// inside says whether all of a batch's buffers are in files of a kind.
+// inside reports whether all of a batch's buffers are in files of a kind.
 func inside(t testing.TB, b arrow.RecordBatch, kind string) bool {
 	t.Helper()
 	places := mapped(t, kind)
@@ -284,7 +286,7 @@ func inside(t testing.TB, b arrow.RecordBatch, kind string) bool {
 	return true
 }
 
-// oneColumn is a batch of a column.
+// oneColumn returns a batch with one column.
 func oneColumn(f arrow.Field, c arrow.Array) arrow.RecordBatch {
 	return array.NewRecordBatch(arrow.NewSchema([]arrow.Field{f}, nil), []arrow.Array{c}, int64(c.Len()))
 }

@@ -9,25 +9,27 @@ import (
 	"github.com/netcraq/netcraq/client/node"
 )
 
-// Inline is how many bytes of buffers that are in no file go into a record of a Writer with files.
+// Inline is the maximum size of buffers outside of files that a Writer with files puts into the
+// record.
 const Inline = 4096
 
 // Writer appends batches to a partition of a stream.
 //
-// Without Files a whole batch is one record: it is copied into the record, and by the node into the
-// stream's memory. With Files, which need a volatile stream, the record refers to buffers that are
-// in files; others are copied into a new file, unless they have no more bytes than Inline.
+// Without Files a whole batch is one record: the Writer copies it into the record, and the node
+// copies the record into the stream's memory. With Files, which need a volatile stream, the record
+// refers to buffers that are in files. Other buffers are copied into a new file, or into the record
+// if they have at most Inline bytes.
 type Writer struct {
 	Client    *node.Client
 	Stream    string
-	Namespace string // of the stream, and of Files. "": the client's
+	Namespace string // namespace of the stream and of Files. "": the client's
 	Partition int
 	Files     *Files
-	// Inline is in place of the constant, if it is not 0. Negative: nothing is inline.
+	// Inline replaces the constant, if it is not 0. Negative: nothing is inline.
 	Inline int
 
-	schema  *arrow.Schema // of the batch before
-	message []byte        // as it is sent
+	schema  *arrow.Schema // schema of the previous batch
+	message []byte        // its encoded message
 }
 
 // Append appends a batch, and returns its offset. The caller keeps the batch. A Writer is for one
@@ -58,7 +60,7 @@ func (w *Writer) Append(ctx context.Context, batch arrow.RecordBatch) (offset ui
 		if err != nil {
 			return 0, err
 		}
-		defer letGo(used) // until then they are held: the record refers to them from its append on
+		defer letGo(used) // the files are held until the append, after which the record holds them
 		d.Records[0].ValueBase64 = record
 		for _, m := range used {
 			d.Records[0].Files = append(d.Records[0].Files, m.Name())

@@ -4,8 +4,8 @@
 // requests to a gateway.
 //
 //	agent: durable.Store ──gRPC──▶ Door ──gRPC──▶ etcd-monitor ──▶ etcd
-//	                               what begins with /netcraq.io/, in the form a Store asks it;
-//	                               so many keys, bytes a second, and watches
+//	                               passes only keys that begin with /netcraq.io/, in a Store's form;
+//	                               limits keys, bytes a second, and watches
 //
 // An attacker on a node can read and change all durable keys of all namespaces, as it can all
 // volatile keys. It cannot reach etcd's other keys, cannot exceed the quotas of keys, and fills
@@ -35,7 +35,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/durable"
 )
 
-// Options configure a Door. Zero values mean what their comments say.
+// Options configure a Door. Zero values mean the defaults in the fields' comments.
 type Options struct {
 	// Etcd is the connection to the gateways.
 	Etcd *durable.Connection
@@ -50,7 +50,8 @@ type Options struct {
 }
 
 // Limits of all nodes together. etcd keeps overwritten values until it is compacted, which
-// Kubernetes' API server does every five minutes. That is 600 MB at most, of etcd's quota of 2 GB.
+// Kubernetes' API server does every five minutes. So these writes take at most 600 MB of etcd's
+// quota of 2 GB.
 const (
 	DefaultKeys     = durable.DefaultQuota
 	DefaultAllKeys  = 100_000
@@ -108,7 +109,7 @@ func (d *Door) limiterOf(node string) *rate.Limiter {
 	return l
 }
 
-// Serve serves a node on a connection, until that or ctx ends.
+// Serve serves a node on a connection, until the connection or ctx ends.
 func (d *Door) Serve(ctx context.Context, node string, nc net.Conn) {
 	v := &visit{d: d, node: node, rate: d.limiterOf(node), leases: rate.NewLimiter(leasesASecond, 10)}
 	unknown := func(_ any, stream grpc.ServerStream) error {
@@ -136,10 +137,10 @@ type visit struct {
 	leases *rate.Limiter
 
 	mu      sync.Mutex
-	streams int // of watches
+	streams int // number of watch streams
 }
 
-// deny refuses a request, and says what a node may do.
+// deny refuses a request, and adds what a node may do.
 func (v *visit) deny(format string, args ...any) error {
 	return status.Errorf(codes.PermissionDenied, "node %s: %s: by this way a node reads, watches and writes keys that begin with %s, in the form that the node API does",
 		v.node, fmt.Sprintf(format, args...), durable.Prefix)
@@ -204,7 +205,8 @@ func (v *visit) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, err
 	return pb.NewKVClient(client.ActiveConnection()).Txn(ctx, r)
 }
 
-// makes counts n keys as under way, until done. It returns how many are under way, including these.
+// makes adds n keys to those being created, until done is called. It returns the number of keys
+// being created, including these.
 func (d *Door) makes(n int) (underWay int, done func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -216,10 +218,11 @@ func (d *Door) makes(n int) (underWay int, done func()) {
 	}
 }
 
-// room says whether a namespace may have more keys. It counts after the node did, and the
-// transaction that creates the keys succeeds only if no other key was created in the namespace
-// since. So it refuses a transaction that expects a later state of the namespace's count. Keys of
-// other namespaces may be created at the same time, so all keys under way count towards AllKeys.
+// room returns an error if a namespace may not have more keys. It counts after the node did, and
+// the transaction that creates the keys succeeds only if no other key was created in the namespace
+// since the node's count. So it refuses a transaction that expects a later revision of the
+// namespace's MadeName. Keys of other namespaces may be created at the same time, so all keys being
+// created count towards AllKeys.
 func (v *visit) room(ctx context.Context, client *clientv3.Client, more making, underWay int) error {
 	count := func(prefix string) clientv3.Op {
 		return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
@@ -307,7 +310,7 @@ func (w *watching) Watch(from pb.Watch_WatchServer) error {
 		return err
 	}
 	refused := make(chan error, 1)
-	var there atomic.Int64 // number of watches; each ends with an answer that says so
+	var there atomic.Int64 // number of watches; each ends with an answer that marks the end
 	go func() {
 		defer cancel()
 		for {

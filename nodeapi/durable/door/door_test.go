@@ -29,7 +29,7 @@ import (
 
 const soon = 30 * time.Second
 
-// enter is a node's client by a door, until the test ends.
+// enter returns a node's client through a door, until the end of the test.
 func enter(t *testing.T, d *Door, name string) *clientv3.Client {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -64,7 +64,7 @@ func newStore(t *testing.T, c *clientv3.Client, quota int) *durable.Store {
 
 func key(name string) store.Key { return store.Key{Namespace: "ns", Name: name} }
 
-// A node's store does by a door all that it does without.
+// A node's store works the same through a door as without one.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	d, _ := newDoor(t, Options{})
@@ -110,7 +110,7 @@ func TestStore(t *testing.T) {
 	if len(all) != 2 {
 		t.Errorf("%v", all)
 	}
-	for i := range 100 { // more than the door lets a node read at once
+	for i := range 100 { // more than the door lets a node read in one request
 		_, err := a.Put(ctx, key(fmt.Sprint("many", i)), []byte("v"))
 		must(err)
 	}
@@ -169,8 +169,8 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// However many keys nodes say that a namespace may have, it has no more than the door's, exactly,
-// and all of them together have their bound.
+// Whatever quota the nodes claim, a namespace never has more keys than the door's limit, exactly,
+// and all namespaces together never exceed their limit.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	const most = 15
@@ -212,7 +212,8 @@ func TestKeys(t *testing.T) {
 	if n := made.Swap(0); n != most {
 		t.Errorf("%d keys were made", n)
 	}
-	for i := range 6 { // one after the other: keys that are under way count, and some may be refused early
+	// sequentially, because keys being created count, and concurrent requests may be refused early
+	for i := range 6 {
 		make(fmt.Sprint("other", i), i)
 		work.Wait()
 	}
@@ -233,9 +234,9 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestKeysOfAForger: a node that was taken over makes many keys at once, in one namespace and in
-// many. Its transactions do not say what it has counted but what it guesses the count to be when
-// they are executed. It makes no more keys than there may be.
+// TestKeysOfAForger: a compromised node creates many keys at once, in one namespace and in many.
+// Its transactions do not contain a real count but the node's guess of the revision at their
+// execution. It cannot create more keys than allowed.
 func TestKeysOfAForger(t *testing.T) {
 	t.Parallel()
 	const most, all, each, bursts = 10, 15, 5, 40
@@ -275,7 +276,7 @@ func TestKeysOfAForger(t *testing.T) {
 			if len(now.Kvs) > 0 {
 				counted = now.Kvs[0].ModRevision
 			}
-			if who > 0 { // as it is when the others of this burst have made theirs
+			if who > 0 { // the guess: the others of this burst have then created theirs
 				counted = next + int64(who)
 			}
 			work.Go(func() { _, _ = evil.Txn(t.Context(), makes("ns", burst*100+who, counted)) })
@@ -300,10 +301,11 @@ func TestKeysOfAForger(t *testing.T) {
 	}
 }
 
-// A node writes as much as its rate, whatever connections it makes, and others continue.
+// A node cannot write faster than its rate, however many connections it makes, and other nodes
+// continue.
 func TestRate(t *testing.T) {
 	t.Parallel()
-	d, _ := newDoor(t, Options{NodeRate: 4096}) // 64 KiB at once
+	d, _ := newDoor(t, Options{NodeRate: 4096}) // the burst is 64 KiB
 	flood, friend := enter(t, d, "a"), newStore(t, enter(t, d, "b"), 0)
 	again := enter(t, d, "a")
 	refused := 0
@@ -325,8 +327,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestAttacks: a node that was taken over asks for what it likes, and gets nothing of etcd's but
-// durable keys, and changes nothing else.
+// TestAttacks: a compromised node sends arbitrary requests. It can access only durable keys in
+// etcd, and changes nothing else.
 func TestAttacks(t *testing.T) {
 	t.Parallel()
 	d, etcd := newDoor(t, Options{})
@@ -525,7 +527,7 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// A stream has so many watches at a time, however many it has had.
+// A stream has a maximum number of watches at a time; ended watches do not count.
 func TestWatches(t *testing.T) {
 	t.Parallel()
 	const watches = 20
@@ -542,7 +544,7 @@ func TestWatches(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range watches + 10 { // one at a time
+	for range watches + 10 { // one watch after another
 		create()
 		made, err := s.Recv()
 		if err != nil || !made.Created {

@@ -79,7 +79,8 @@ func (v *visit) mayTxn(r *pb.TxnRequest) (made making, size int, err error) {
 			return made, 0, err
 		}
 	}
-	for _, op := range r.Failure { // it has no conditions
+	// the operations for failed conditions, which have no conditions themselves
+	for _, op := range r.Failure {
 		if err := v.mayRead(op); err != nil {
 			return made, 0, err
 		}
@@ -150,7 +151,7 @@ func find(all []*pb.Compare, key []byte, is func(*pb.Compare) bool) *pb.Compare 
 	return nil
 }
 
-// isThere holds for no key that has no entry.
+// isThere reports whether a condition holds for no key without an entry.
 func isThere(c *pb.Compare) bool {
 	switch {
 	case c.Target == pb.Compare_CREATE && c.Result == pb.Compare_GREATER:
@@ -162,12 +163,12 @@ func isThere(c *pb.Compare) bool {
 	return c.Target == pb.Compare_VALUE && c.Result == pb.Compare_NOT_EQUAL
 }
 
-// isNot holds for keys that have no entry.
+// isNot reports whether a condition holds only for keys without an entry.
 func isNot(c *pb.Compare) bool {
 	return c.Target == pb.Compare_CREATE && c.Result == pb.Compare_EQUAL && c.GetCreateRevision() == 0
 }
 
-// isAsCounted holds as long as no other key was made.
+// isAsCounted reports whether a condition holds only until another key is created.
 func isAsCounted(c *pb.Compare) bool {
 	return c.Target == pb.Compare_MOD && c.Result == pb.Compare_EQUAL
 }

@@ -1,5 +1,5 @@
-// Command memserver is the node API's server over a store in memory. It is only for the tests of
-// client libraries, which start it: its keys end with it, and every caller may do everything.
+// Command memserver is the node API's server over a store in memory. Only tests of client libraries
+// start it: its keys are lost when it ends, and every caller may do everything.
 package main
 
 import (

@@ -32,8 +32,8 @@ func Unreadable(err error) string {
 	return fmt.Sprintf("%s has the wrong type: %v", e.JSONPointer, e.JSONKind)
 }
 
-// ToAnswer turns any error into one for a client. A write that ended with its time, or with an
-// unforeseen error, may have been executed.
+// ToAnswer converts any error to one for a client. A write that ended with a timeout or an
+// unforeseen error may have been executed.
 func ToAnswer(err error, writes bool) *nodeapi.Error {
 	var e *nodeapi.Error
 	if errors.As(err, &e) {

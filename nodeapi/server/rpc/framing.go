@@ -12,16 +12,16 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Request is a message from a client, in either framing: node.Request.
+// Request is a message from a client, in either framing.
 type Request struct {
 	ID            uint64
 	Func          string
-	Data          jsontext.Value // unparsed; it lies in the connection's buffer
+	Data          jsontext.Value // unparsed; in the connection's buffer
 	TimeoutMillis int
 	Once, Done    uint64
 }
 
-// Response is a message to a client: node.Response.
+// Response is a message to a client.
 type Response struct {
 	ID   uint64
 	Data any
@@ -29,15 +29,15 @@ type Response struct {
 	More bool
 }
 
-// Format is the format of messages in the stream of bytes.
+// Format is a framing of messages in a stream of bytes.
 type Format interface {
-	// next finds the first message in b, and returns its length: 0 if there is none yet.
+	// Next finds the first message in b, and returns its length: 0 if it is not complete.
 	Next(b []byte) (message []byte, size int, err *nodeapi.Error)
-	// request reads a message. With an error, the ID is the message's, if it could be read.
+	// Request parses a message. On an error, the result has the ID if that could be parsed.
 	Request(message []byte) (Request, error)
-	// data reads a request's data.
+	// Data parses a request's data.
 	Data(raw []byte, into any) error
-	// append appends a response to b.
+	// Append appends a response to b.
 	Append(b []byte, r *Response) ([]byte, error)
 }
 
@@ -69,7 +69,7 @@ type JSONResponse struct {
 
 var (
 	strict = json.RejectUnknownMembers(true)
-	// Values that encoding/json calls empty include false and 0, but not a pointer to "".
+	// The legacy semantics also leave out false and 0, but not a pointer to "".
 	LegacyEmpty = jsonv1.OmitEmptyWithLegacySemantics(true)
 )
 

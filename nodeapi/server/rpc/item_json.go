@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// appendItemLine appends the same bytes that encoding/json makes of an answer with an Item that has
-// no Error: the answer of get, which most calls are.
+// appendItemLine appends the answer with an Item without Error, as encoding/json would encode it.
+// Most calls are gets, which have this answer.
 func appendItemLine(b []byte, id uint64, i *nodeapi.Item) ([]byte, error) {
 	line := strconv.AppendUint(append(b, `{"id":`...), id, 10)
 	var failed error

@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// An Item is written as the package json writes it, and what that refuses is refused.
+// appendItemLine writes an Item as package json does, and refuses the same Items.
 func TestItemLine(t *testing.T) {
 	texts := []string{"", "a", "\"\\/<>&\x00\x1f\x7f\n\r\t", "\u2028\u2029 \ufffd", "žluťoučký 🐎", "a\xffb", "\xed\xa0\x80"}
 	var items []nodeapi.Item

@@ -10,14 +10,14 @@
 // was the newest when it began, or a newer one. So notifications make it fast, and reads make it
 // right:
 //
-//	what happens                                         what is done
-//	a watcher begins to follow a key                     the key is read; nothing is told before a
+//	event                                                reaction
+//	a watcher begins to follow a key                     the key is read; nothing is reported before a
 //	                                                     read that began afterwards has ended
-//	a notification, of a newer version                   told
-//	... whose sequence is not the next, or whose epoch   told; and all keys of the chain are read:
-//	    is another                                       what lost one may have lost others
-//	a notification of an older version                   nothing
-//	nothing, for Config.Round                            the key is read
-//	a read fails                                         it is done again, later and later
-//	a watcher is slow                                    one change waits for it per key: the newest
+//	a notification of a newer version                    the version is reported
+//	... whose sequence is not the next, or whose epoch   also, all keys of the chain are read, because
+//	    is a different one                               more notifications may have been lost
+//	a notification of an older version                   none
+//	no event for Config.Round                            the key is read
+//	a read fails                                         it is repeated, with growing pauses
+//	a watcher is slow                                    only the newest change of each key waits for it
 package watchrules

@@ -10,10 +10,10 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// TestEveryOrder plays every order of up to six things that can happen to one key with three
-// commits: a commit, any notification of one that was committed (any number of times), a watcher
-// that takes, a read that begins, looks, and ends. After each, versions have only grown, and all
-// that is left out is counted; a round later the newest was told.
+// TestEveryOrder plays all sequences of up to six events for one key with three commits: a commit,
+// a notification of any committed version (any number of times), a watcher taking changes, and a
+// read that begins, reads, and ends. After each event versions have only grown, and all skipped
+// ones are counted. One round later the newest version was reported.
 func TestEveryOrder(t *testing.T) {
 	orders := 0
 	var play func(done []string)
@@ -55,7 +55,7 @@ func TestEveryOrder(t *testing.T) {
 type replayed struct {
 	m      *Machine
 	now    time.Duration
-	newest int // sequence
+	newest int // the sequence of the newest version
 	looked int
 	reads  []Read
 	told   []store.Change

@@ -14,27 +14,28 @@ import (
 // Reading is the result of a read.
 type Reading struct {
 	store.Item
-	// ID is the KEY_ID in notifications of the key. 0: there is none.
+	// ID is the KEY_ID in notifications of the key. 0: it has none.
 	ID wire.Key
 	// Offset is the difference between a version of the name and the version of the KEY_ID, which
 	// notifications have.
 	Offset wire.Version
-	// Helped says that the network notifies of this key, so that rounds can be slow.
+	// Helped reports whether the network sends notifications of this key, so that reads can be
+	// rare.
 	Helped bool
 }
 
-// sameState says whether two readings say the same of a key, whatever its KEY_ID.
+// sameState reports whether two readings have the same state of a key, whatever its KEY_ID.
 func (r *Reading) sameState(as *Reading) bool {
 	return r.Found == as.Found && r.Version == as.Version && bytes.Equal(r.Value, as.Value)
 }
 
-// Config are the bounds. Times count from any moment, the same for all.
+// Config has the limits. All times count from the same moment.
 type Config struct {
-	Round    time.Duration // interval at which a key is read that the network notifies of
-	Unhelped time.Duration // and every other
-	Retry    time.Duration // delay after a failed read; it doubles each time, up to Unhelped
-	Suspect  time.Duration // between two reads of all keys of a chain, as gaps ask for them
-	Reads    int           // under way at once
+	Round    time.Duration // interval between reads of a key of which the network sends notifications
+	Unhelped time.Duration // interval between reads of any other key
+	Retry    time.Duration // pause after a failed read; it doubles each time, up to Unhelped
+	Suspect  time.Duration // between two reads of all keys of a chain that gaps cause
+	Reads    int           // maximum number of reads under way
 }
 
 // Watcher identifies a watcher. The caller chooses the number.
@@ -43,8 +44,8 @@ type Watcher uint64
 // Ticket is a read that is under way.
 type Ticket uint64
 
-// Read is a read to be done. It is linearizable, so that it finds the version that was the newest
-// when it began.
+// Read is a read to be executed. It must be linearizable, so that it finds the newest version at
+// its beginning or a newer one.
 type Read struct {
 	Key    store.Key
 	Ticket Ticket
@@ -54,47 +55,47 @@ type Read struct {
 type Machine struct {
 	config   Config
 	begun    Ticket // of the read that began last
-	made     uint64 // keys, ever
+	made     uint64 // number of keys ever made
 	keys     map[store.Key]*key
 	ids      map[wire.Key]*key
 	chains   map[uint8]*chain
 	watchers map[Watcher]*watcher
-	reads    map[Ticket]*key // under way; nil: nobody follows the key any more
-	due      schedule        // keys that are not being read, by when they are to be
+	reads    map[Ticket]*key // reads under way; nil: the key has no more followers
+	due      schedule        // keys without a read under way, ordered by the time of the next read
 	ready    []Watcher
-	named    []wire.Key // KEY_IDs that have become, or have ceased to be, those of a key
+	named    []wire.Key // KEY_IDs that have been assigned to a key, or taken from it
 	counts   Counts
 }
 
 // key is a key with at least one follower.
 type key struct {
-	number uint64 // order of arrival: of the reads that are due together, the lowest number is first
+	number uint64 // order of arrival: among reads due at the same time, the lowest number is first
 	name   store.Key
 	newest Reading
-	known  bool // a read has ended
-	// life counts how often the name was found under another KEY_ID, with another state. Versions
-	// are those of a KEY_ID. Reads of a key are one after the other, and each is linearizable, so
-	// the state that a later one finds is not older, whatever its version.
+	known  bool // whether a read has ended
+	// life counts how often the name was found under a different KEY_ID with a different state.
+	// Versions belong to a KEY_ID. Reads of a key do not overlap, and each is linearizable. So a
+	// later read finds no older state, whatever its version is.
 	life uint64
-	// version is the newest one as it was found. A key that no longer exists is found at version 0,
-	// and reported at one above its last: the removal's was higher.
+	// version is the newest version found. If a key no longer exists, it is found at version 0, and
+	// is reported at one above its last version, because the version of its removal was higher.
 	version   wire.Version
 	followers []*follower
-	waiting   int // followers that wait for a read which has not begun, or not ended
+	waiting   int // number of followers that wait for the end of a read that began after they came
 	reading   bool
 	began     time.Duration
-	again     bool // there is a reason for a read that begins after the one under way
+	again     bool // another read must begin after the one under way
 	failures  int
 	due       time.Duration
-	place     int // in the schedule; -1: it is being read
+	place     int // index in the schedule; -1: a read is under way
 }
 
 // follower is a watcher of a key.
 type follower struct {
 	watcher *watcher
 	key     *key
-	place   int    // among the key's followers
-	since   Ticket // the read that had begun last when it came: a later one is fresh enough to report
+	place   int    // index among the key's followers
+	since   Ticket // the last read that had begun when it came; a later one is fresh enough to report
 	fresh   bool
 	has     bool // the watcher has a version: from after, or from a report
 	after   wire.Version
@@ -113,27 +114,27 @@ type told struct {
 type watcher struct {
 	id      Watcher
 	follows map[store.Key]*follower
-	pending []*follower // in the order of reporting
+	pending []*follower // in the order in which they will be reported
 	ready   bool
 }
 
 // chain is the state of a chain's notifications.
 type chain struct {
 	keys      map[*key]struct{}
-	checked   time.Duration // when all keys were last made due
+	checked   time.Duration // when all keys were last scheduled for a read
 	ever      bool
-	suspected bool // and are to be when Suspect has gone by
+	suspected bool // all keys must be scheduled again when Suspect has passed
 }
 
-// Counts is how many newer versions were found, by how, of keys of which one was known.
+// Counts is the numbers of newer versions of known keys, by how they were found.
 type Counts struct {
 	Notified uint64 // notifications
-	Old      uint64 // ... of no newer version
-	Read     uint64 // by reads of keys that the network does not notify of
-	Repaired uint64 // by reads of keys that it notifies of: the notification was lost, or late
+	Old      uint64 // notifications without a newer version
+	Read     uint64 // by reads of keys of which the network sends no notifications
+	Repaired uint64 // by reads of other keys: the notification was lost or late
 }
 
-// Counts are those since New.
+// Counts returns the counters since New.
 func (m *Machine) Counts() Counts { return m.counts }
 
 // New makes a machine without watchers.
@@ -142,8 +143,8 @@ func New(config Config) *Machine {
 		watchers: map[Watcher]*watcher{}, reads: map[Ticket]*key{}}
 }
 
-// Follow makes a watcher follow a key from now on. after is the version that it knows, if any; that
-// one is not reported again.
+// Follow makes a watcher follow a key from now on. If has is set, after is the version that the
+// watcher knows, which is not reported again.
 func (m *Machine) Follow(now time.Duration, id Watcher, name store.Key, after wire.Version, has bool) {
 	w := m.watchers[id]
 	if w == nil {
@@ -167,7 +168,7 @@ func (m *Machine) Follow(now time.Duration, id Watcher, name store.Key, after wi
 	m.readSoon(k, now)
 }
 
-// Unfollow ends one key of a watcher.
+// Unfollow ends a watcher's following of one key.
 func (m *Machine) Unfollow(id Watcher, name store.Key) {
 	w := m.watchers[id]
 	if w == nil || w.follows[name] == nil {
@@ -190,7 +191,7 @@ func (m *Machine) Unfollow(id Watcher, name store.Key) {
 	}
 }
 
-// Leave ends all of a watcher.
+// Leave removes a watcher.
 func (m *Machine) Leave(id Watcher) {
 	w := m.watchers[id]
 	if w == nil {
@@ -202,7 +203,7 @@ func (m *Machine) Leave(id Watcher) {
 	delete(m.watchers, id)
 }
 
-// forget drops a key that nobody follows.
+// forget drops a key without followers.
 func (m *Machine) forget(k *key) {
 	m.rename(k, 0)
 	delete(m.keys, k.name)
@@ -211,7 +212,7 @@ func (m *Machine) forget(k *key) {
 	}
 }
 
-// Following are the keys that a watcher follows.
+// Following returns the keys that a watcher follows.
 func (m *Machine) Following(id Watcher) []store.Key {
 	w := m.watchers[id]
 	if w == nil {
@@ -220,7 +221,7 @@ func (m *Machine) Following(id Watcher) []store.Key {
 	return slices.Collect(maps.Keys(w.follows))
 }
 
-// Followers are the watchers of a key.
+// Followers returns the watchers of a key.
 func (m *Machine) Followers(name store.Key) (out []Watcher) {
 	if k := m.keys[name]; k != nil {
 		for _, f := range k.followers {
@@ -230,7 +231,8 @@ func (m *Machine) Followers(name store.Key) (out []Watcher) {
 	return out
 }
 
-// Told is what a watcher knows about a key: whether it got a report, and whether that had a value.
+// Told returns what a watcher knows about a key: whether it got a report, and whether that report
+// had a value.
 func (m *Machine) Told(id Watcher, name store.Key) (toldOf, found bool) {
 	if w := m.watchers[id]; w != nil && w.follows[name] != nil {
 		f := w.follows[name]
@@ -239,10 +241,10 @@ func (m *Machine) Told(id Watcher, name store.Key) (toldOf, found bool) {
 	return false, false
 }
 
-// Keys is how many keys are followed.
+// Keys returns the number of followed keys.
 func (m *Machine) Keys() int { return len(m.keys) }
 
-// IDs are the KEY_IDs of the keys that are followed, as far as they are known.
+// IDs returns the known KEY_IDs of followed keys.
 func (m *Machine) IDs() []wire.Key {
 	out := make([]wire.Key, 0, len(m.ids))
 	for id := range m.ids {
@@ -251,8 +253,8 @@ func (m *Machine) IDs() []wire.Key {
 	return out
 }
 
-// Named returns the KEY_IDs for which it has changed, since the last call, whether they belong to a
-// followed key: true if they do now.
+// Named returns the KEY_IDs that have been assigned to a followed key, or taken from it, since the
+// last call. The value is true if the KEY_ID belongs to a followed key now.
 func (m *Machine) Named() map[wire.Key]bool {
 	if len(m.named) == 0 {
 		return nil
@@ -265,7 +267,7 @@ func (m *Machine) Named() map[wire.Key]bool {
 	return out
 }
 
-// rename notes the KEY_ID that a key has now.
+// rename sets the present KEY_ID of a key.
 func (m *Machine) rename(k *key, id wire.Key) {
 	old := k.newest.ID
 	k.newest.ID = id
@@ -284,7 +286,7 @@ func (m *Machine) rename(k *key, id wire.Key) {
 		return
 	}
 	if other := m.ids[id]; other != nil {
-		m.rename(other, 0) // its name has lost it, as its own next read will say
+		m.rename(other, 0) // the other name no longer has this KEY_ID, as its next read will show
 	}
 	m.ids[id] = k
 	m.named = append(m.named, id)

@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/overlay"
 )
 
-// mutants leave out a rule each, where `without` is its name. The shipped source has no such
-// switches: TestMutants has the tests built with the edits.
+// mutants are edits that disable a rule if `without` is its name. The shipped source has no such
+// switches, so TestMutants builds the tests with the edits.
 var mutants = []struct{ rule, file, old, new string }{
 	{"reads at a gap", "reads.go", `if version != before+1 {`, `if version != before+1 && (without != RULE ||
 		version.Epoch() != before.Epoch()) {`},
@@ -67,7 +67,7 @@ var mutants = []struct{ rule, file, old, new string }{
 	{"who has taken all is told again", "tell.go", `w.pending, w.ready = nil, false`, `w.pending, w.ready = nil, without == RULE`},
 }
 
-// Without any one of the rules a test fails.
+// If any one rule is disabled, a test fails.
 func TestMutants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: short")
@@ -76,7 +76,8 @@ func TestMutants(t *testing.T) {
 	for _, m := range mutants {
 		t.Run(m.rule, func(t *testing.T) {
 			var text string
-			for _, tests := range []string{"TestScenarios", "TestEveryOrder|TestSimulation"} { // the quick ones first
+			// the quick tests first
+			for _, tests := range []string{"TestScenarios", "TestEveryOrder|TestSimulation"} {
 				run := exec.Command(binary, "-test.failfast", "-test.run=^("+tests+")$")
 				run.Env = append(os.Environ(), "NETCRAQ_WITHOUT="+m.rule)
 				out, err := run.CombinedOutput()
@@ -91,7 +92,7 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// build makes the tests of the edited sources.
+// build builds the tests with the edited sources.
 func build(t *testing.T) string {
 	t.Helper()
 	sources := overlay.Sources{"mutants_test.go": "",

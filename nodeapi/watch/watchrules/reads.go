@@ -25,12 +25,12 @@ func (m *Machine) Notified(now time.Duration, id wire.Key, version wire.Version,
 	k.version = version
 	next.Version, next.Found, next.Value = version, found, value
 	m.learn(k, next)
-	if version != before+1 { // others were lost, or are late, or the chain has failed over
+	if version != before+1 { // notifications were lost or are late, or the chain has failed over
 		m.SuspectChain(now, id.Chain())
 	}
 }
 
-// SuspectChain says that notifications of a chain may have been lost. All of its keys are then
+// SuspectChain notes that notifications of a chain may have been lost. All of its keys are then
 // read: at once or, if that has just been done, after Config.Suspect.
 func (m *Machine) SuspectChain(now time.Duration, id uint8) {
 	if c := m.chains[id]; c != nil {
@@ -39,28 +39,28 @@ func (m *Machine) SuspectChain(now time.Duration, id uint8) {
 	}
 }
 
-// SuspectAll is SuspectChain for all chains, and for keys without a chain.
+// SuspectAll is like SuspectChain for all chains, and for keys without a chain.
 func (m *Machine) SuspectAll(now time.Duration) {
 	for _, k := range m.keys {
 		m.readSoon(k, now)
 	}
 }
 
-// SuspectID makes the key of a KEY_ID be read.
+// SuspectID makes the key with a KEY_ID be read.
 func (m *Machine) SuspectID(now time.Duration, id wire.Key) {
 	if k := m.ids[id]; k != nil {
 		m.readSoon(k, now)
 	}
 }
 
-// SuspectKey makes a key be read, if somebody follows it.
+// SuspectKey makes a key be read, if it has followers.
 func (m *Machine) SuspectKey(now time.Duration, name store.Key) {
 	if k := m.keys[name]; k != nil {
 		m.readSoon(k, now)
 	}
 }
 
-// check makes keys of suspected chains due.
+// check schedules reads of the keys of suspected chains.
 func (m *Machine) check(now time.Duration) {
 	for _, c := range m.chains {
 		if !c.suspected || c.ever && now < c.checked+m.config.Suspect {
@@ -73,7 +73,7 @@ func (m *Machine) check(now time.Duration) {
 	}
 }
 
-// readSoon asks for a read that begins from now on.
+// readSoon requests a read that begins from now on.
 func (m *Machine) readSoon(k *key, now time.Duration) {
 	if k.reading {
 		k.again = true
@@ -88,7 +88,7 @@ func (m *Machine) at(k *key, due time.Duration) {
 	heap.Fix(&m.due, k.place)
 }
 
-// Begin takes the reads that are to be done now; each ends with Ended or Failed.
+// Begin returns the reads to execute now. Ended or Failed must be called for each.
 func (m *Machine) Begin(now time.Duration) []Read {
 	m.check(now)
 	var out []Read
@@ -102,7 +102,7 @@ func (m *Machine) Begin(now time.Duration) []Read {
 	return out
 }
 
-// Next is when Begin has something to do if nothing else happens before; false: never.
+// Next returns the time at which Begin must be called if nothing else happens before; false: never.
 func (m *Machine) Next() (time.Duration, bool) {
 	if len(m.due) == 0 || len(m.reads) >= m.config.Reads {
 		return 0, false
@@ -116,7 +116,7 @@ func (m *Machine) Next() (time.Duration, bool) {
 	return next, true
 }
 
-// end returns the key of a read that is over; nil: nobody follows it any more.
+// end returns the key of a read that has ended; nil: it has no more followers.
 func (m *Machine) end(t Ticket) *key {
 	k := m.reads[t]
 	delete(m.reads, t)
@@ -169,7 +169,7 @@ func (m *Machine) Ended(now time.Duration, t Ticket, r Reading) {
 	m.refresh(k, t)
 }
 
-// Failed takes that a read has found out nothing.
+// Failed processes a read without a result.
 func (m *Machine) Failed(now time.Duration, t Ticket) {
 	k := m.end(t)
 	if k == nil {
@@ -181,7 +181,7 @@ func (m *Machine) Failed(now time.Duration, t Ticket) {
 	heap.Push(&m.due, k)
 }
 
-// schedule is a heap of keys by when they are due.
+// schedule is a heap of keys, ordered by the time of their next read.
 type schedule []*key
 
 func (s schedule) Len() int { return len(s) }

@@ -14,13 +14,13 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// TestScenarios plays testdata/*.txt: lines that something happens in, each followed by what the
-// machine does then, after "> ". UPDATE=1 writes what it did.
+// TestScenarios plays testdata/*.txt: lines with events, each followed by the machine's reactions
+// after "> ". UPDATE=1 writes the actual reactions.
 //
-//	at 5s                     the time is this
+//	at 5s                     sets the time
 //	follow w key [after]      leave w        unfollow w key
 //	notify id version value   ("-": deleted)
-//	found ticket id version value [helped]   what the read has found ("-": no value); id 0: no key
+//	found ticket id version value [helped]   the result of a read ("-": no value); id 0: no key
 //	failed ticket
 //	take w [limit]
 //	suspect chain             suspect all
@@ -47,7 +47,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// bounds are those of the scenarios.
+// bounds is the configuration of the scenarios.
 var bounds = Config{Round: 10 * time.Second, Unhelped: time.Second, Retry: 100 * time.Millisecond,
 	Suspect: 500 * time.Millisecond, Reads: 2}
 

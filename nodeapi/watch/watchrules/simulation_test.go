@@ -11,10 +11,11 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// A world of some chains with keys, a network that loses, doubles and reorders notifications, and
-// watchers that come and go, and are slow. Time goes in steps of a millisecond.
+// A simulated world: some chains with keys, a network that loses, duplicates and reorders
+// notifications, and watchers that come and go and may be slow. Time proceeds in steps of a
+// millisecond.
 
-// state is one that was committed: what the world knows, to compare with what is told.
+// state is a committed state of a key, to compare with reports.
 type state struct {
 	life    int
 	version wire.Version
@@ -26,13 +27,13 @@ type state struct {
 type simKey struct {
 	name    store.Key
 	id      wire.Key
-	history []state // by order of commit; the last is the newest
+	history []state // in the order of commits; the last is the newest
 }
 
 func (k *simKey) newest() state { return k.history[len(k.history)-1] }
 
-// had says whether the name had a version in any of its lives: that one does not come again, so a
-// watcher that comes back can say what it has.
+// had reports whether the name had a version in any of its lives. Such a version is not used again,
+// so a returning watcher can name the version that it has.
 func (k *simKey) had(v wire.Version) bool {
 	return v != 0 && slices.ContainsFunc(k.history, func(s state) bool { return s.version == v })
 }
@@ -46,7 +47,7 @@ type notification struct {
 type simRead struct {
 	ticket Ticket
 	key    *simKey
-	found  state // what it finds: the newest at some moment while it is under way
+	found  state // the read's result: the newest state at some moment while it is under way
 	id     wire.Key
 	looked bool
 	look   time.Duration
@@ -57,16 +58,16 @@ type simRead struct {
 // following is what a watcher should be told about a key.
 type following struct {
 	since    time.Duration
-	told     []state // as told
+	told     []state // the reported states
 	has      bool
 	after    wire.Version
-	position int // in the key's history: what was told last; -1: nothing
+	position int // index in the key's history of the last report; -1: none
 	version  wire.Version
 }
 
 type simWatcher struct {
 	id      Watcher
-	slow    int // takes once in so many milliseconds
+	slow    int // it takes changes once in so many milliseconds
 	follows map[*simKey]*following
 }
 
@@ -75,25 +76,26 @@ type world struct {
 	m        *Machine
 	now      time.Duration
 	keys     []*simKey
-	epochs   []uint16 // of the chains
+	epochs   []uint16 // the epoch of each chain
 	next     wire.Key
-	lossy    []int // of each chain: notifications in a hundred that are lost
+	lossy    []int // for each chain, the percentage of lost notifications
 	sent     []notification
 	reads    []*simRead
 	watchers []*simWatcher
 	ready    map[Watcher]bool
-	failing  int // reads in a hundred
+	failing  int // percentage of failing reads
 	count    struct{ reads, notified, told int }
 	broken   []string
 }
 
 const simSuspect = 50 * time.Millisecond
 
-// simRound is far longer than a run's repairs by other means take: a mutant without them shows.
+// simConfig's Round is far longer than other repairs take in a run, so that a mutant without them
+// is detected.
 var simConfig = Config{Round: 1000 * time.Millisecond, Unhelped: 150 * time.Millisecond, Retry: 5 * time.Millisecond,
 	Suspect: simSuspect, Reads: 4}
 
-// repair is how long a read may take to begin and to end where reads do not fail, for all keys.
+// repair bounds the time for reads of all keys to begin and end, if none fails.
 const repair = 60 * time.Millisecond
 
 func newWorld(seed uint64) *world {
@@ -105,7 +107,7 @@ func newWorld(seed uint64) *world {
 	for i := range 6 {
 		k := &simKey{name: store.Key{Namespace: "n", Name: fmt.Sprint("k", i)}, history: []state{{}}}
 		w.keys = append(w.keys, k)
-		if i > 0 { // one is not there yet
+		if i > 0 { // one key does not exist at first
 			w.begin(k, i%2)
 		}
 	}
@@ -116,7 +118,7 @@ func (w *world) breaks(format string, a ...any) {
 	w.broken = append(w.broken, fmt.Sprintf("at %v: ", w.now)+fmt.Sprintf(format, a...))
 }
 
-// begin gives a name a new life in a chain.
+// begin starts a new life of a name in a chain.
 func (w *world) begin(k *simKey, chain int) {
 	w.next++
 	k.id = wire.Key(uint32(chain+1)<<24) | w.next
@@ -128,7 +130,7 @@ func (w *world) begin(k *simKey, chain int) {
 	w.commit(k)
 }
 
-// offset is what versions of a name are above those of its KEY_ID.
+// offset is the difference between versions of a name and versions of its KEY_ID.
 func offset(life int) wire.Version { return wire.Version(life) * 3 << 47 }
 
 // commit writes a key.
@@ -140,7 +142,7 @@ func (w *world) commit(k *simKey) {
 	last := k.newest()
 	skip := uint64(1)
 	if w.random.IntN(20) == 0 {
-		skip = 2 // a version that was given, and was lost or overtaken on its way
+		skip = 2 // a version was assigned, and was lost or overtaken on its way
 	}
 	version := wire.MakeVersion(w.epochs[chain], last.version.Sequence()+skip)
 	for k.had(version) {
@@ -162,19 +164,19 @@ func (w *world) commit(k *simKey) {
 	}
 }
 
-// happen is one thing by chance.
+// happen makes one random event.
 func (w *world) happen() {
 	r := w.random
 	switch n := r.IntN(100); {
 	case n < 50:
 		w.commit(w.keys[r.IntN(len(w.keys))])
-	case n < 53: // failover: the epoch is another, and notifications are lost for a while
+	case n < 53: // a failover: the epoch changes, and notifications are lost for a while
 		chain := r.IntN(len(w.epochs))
 		w.epochs[chain]++
 		w.lossy[chain] = 100
 	case n < 62:
 		w.lossy[r.IntN(len(w.lossy))] = []int{0, 0, 10, 60, 100}[r.IntN(5)]
-	case n < 64: // moved, or removed, or made
+	case n < 64: // a key is moved, removed or created
 		k := w.keys[r.IntN(len(w.keys))]
 		if k.id != 0 && r.IntN(2) == 0 {
 			k.id = 0
@@ -207,7 +209,7 @@ func (w *world) follow(x *simWatcher, k *simKey) {
 		return
 	}
 	f := &following{since: w.now, position: -1}
-	if w.random.IntN(3) == 0 { // it comes back, with a version that it has been told
+	if w.random.IntN(3) == 0 { // the watcher returns with a version that it was told
 		f.position = w.random.IntN(len(k.history))
 		f.has, f.after = true, k.history[f.position].version
 	}
@@ -215,7 +217,7 @@ func (w *world) follow(x *simWatcher, k *simKey) {
 	w.m.Follow(w.now, x.id, k.name, f.after, f.has)
 }
 
-// step lets a millisecond go by.
+// step advances time by a millisecond.
 func (w *world) step() {
 	w.now += time.Millisecond
 	w.random.Shuffle(len(w.sent), func(i, j int) { w.sent[i], w.sent[j] = w.sent[j], w.sent[i] })
@@ -253,7 +255,7 @@ func (w *world) step() {
 	}
 }
 
-// drive begins the reads that the machine asks for.
+// drive executes the reads that the machine requests.
 func (w *world) drive() {
 	if next, ok := w.m.Next(); ok && next > w.now {
 		if extra := w.m.Begin(w.now); len(extra) > 0 {
@@ -278,7 +280,7 @@ func (w *world) drive() {
 	}
 }
 
-// take is a watcher that is told: each time what was committed after what it was told before.
+// take makes a watcher take changes. Each must have been committed after the watcher's last report.
 func (w *world) take(x *simWatcher) {
 	changes, more := w.m.Take(x.id, 1+w.random.IntN(4))
 	w.ready[x.id] = more
@@ -291,13 +293,12 @@ func (w *world) take(x *simWatcher) {
 			w.breaks("watcher %d is told of %s, which it does not follow", x.id, c.Key.Name)
 			continue
 		}
-		// The one that is told is committed, and later than what was told before, by the order of
-		// commits; the watcher is not told about one that was not the newest at any time since it
-		// came.
+		// The reported state must be committed, and later than the last reported one in the order
+		// of commits. It must have been the newest one at some time since the watcher came.
 		at := -1
 		for j := f.position + 1; j < len(k.history); j++ {
 			s := k.history[j]
-			// One that is there no more is told at a version above the last that is known.
+			// A key that no longer exists is reported at a version above the last known one.
 			gone := !s.found && s.version == 0 && !c.Found && (f.position < 0 || c.Version >= f.version)
 			if gone || s.version == c.Version && s.found == c.Found && s.value == string(c.Value) {
 				at = j
@@ -312,7 +313,8 @@ func (w *world) take(x *simWatcher) {
 			w.breaks("watcher %d, which came at %v, is told %s %v: overtaken at %v", x.id, f.since, c.Key.Name,
 				c.Version, k.history[at+1].at)
 		}
-		// At least so many are said to be left out as were committed in the same life since.
+		// The report must count at least the states that were committed in the same life in
+		// between.
 		left := uint64(0)
 		for j := f.position + 1; j < at && f.position >= 0 && k.history[f.position].life == k.history[at].life; j++ {
 			if k.history[j].life == k.history[at].life {
@@ -327,7 +329,7 @@ func (w *world) take(x *simWatcher) {
 	}
 }
 
-// settle lets time go by without commits, and checks that everybody has been told the newest.
+// settle advances time without commits, and checks that every watcher has the newest state.
 func (w *world) settle(within time.Duration, why string) {
 	for end := w.now + within; w.now < end; {
 		w.step()
@@ -350,7 +352,7 @@ func (w *world) settle(within time.Duration, why string) {
 	}
 }
 
-// same: two states that a watcher cannot tell apart.
+// same reports whether a watcher cannot distinguish two states.
 func (w *world) same(a, b state) bool {
 	return a.version == b.version && a.found == b.found && a.value == b.value ||
 		!a.found && !b.found && b.version <= a.version
@@ -365,10 +367,10 @@ func simulate(seed uint64) *world {
 			}
 			w.step()
 		}
-		// Rest by rounds alone: all that is under way is lost, and what comes later.
+		// Recover only by periodic reads: all messages under way, and later ones, are lost.
 		w.failing, w.sent = 0, nil
 		w.settle(simConfig.Round+repair, "after a round")
-		// A burst is lost; then one notification of each chain arrives. It shows what was lost.
+		// A burst is lost. Then one notification of each chain arrives, and reveals the loss.
 		if len(w.watchers) > 0 {
 			w.burst()
 		}
@@ -376,16 +378,17 @@ func simulate(seed uint64) *world {
 	return w
 }
 
-// burst loses what is said about keys, and then lets the network be good: the next notification of
-// each chain shows that, and all is told long before the next round.
+// burst loses all notifications of some commits, and then makes the network reliable. The next
+// notification of each chain reveals the loss, and everything is reported long before the next
+// round.
 func (w *world) burst() {
 	x := w.watchers[0]
 	for _, k := range w.keys {
 		w.follow(x, k)
 	}
 	w.settle(simConfig.Unhelped+repair, "followed")
-	// What shows it is a gap in the sequence of a key that was lost, too, or, of a key that was
-	// not, the epoch alone.
+	// The loss is revealed by a gap in the sequence of a key whose notification was lost or, for
+	// another key, only by the epoch.
 	failover := w.random.IntN(2) == 0
 	first := map[uint8]*simKey{}
 	for _, k := range w.keys {

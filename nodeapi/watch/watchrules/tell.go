@@ -5,7 +5,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// learn takes a newer state of a key, and has those told that may be.
+// learn processes a newer state of a key, and offers it to all followers that may be told.
 func (m *Machine) learn(k *key, r Reading) {
 	k.newest = r
 	for _, f := range k.followers {
@@ -15,8 +15,8 @@ func (m *Machine) learn(k *key, r Reading) {
 	}
 }
 
-// refresh has those told who have waited for a read that has now ended, if it began after they
-// came.
+// refresh offers the state to followers that have waited for the read that has now ended, if it
+// began after they came.
 func (m *Machine) refresh(k *key, t Ticket) {
 	if k.waiting == 0 {
 		return
@@ -30,7 +30,7 @@ func (m *Machine) refresh(k *key, t Ticket) {
 	}
 }
 
-// offer puts a key's newest state before a watcher, unless it has it.
+// offer makes a key's newest state pending for a watcher, unless the watcher has it.
 func (m *Machine) offer(f *follower) {
 	if f.pending || !f.lacks() {
 		return
@@ -44,29 +44,29 @@ func (m *Machine) offer(f *follower) {
 	}
 }
 
-// lacks says whether the watcher does not know the newest state.
+// lacks reports whether the watcher does not know the newest state.
 func (f *follower) lacks() bool {
 	now := &f.key.newest
 	if !f.told {
-		// The first read is not older than any earlier report to anybody. So a lower version than
-		// the watcher's belongs to another life of the key, and is news.
+		// The first read is not older than any earlier report to any watcher. So a lower version
+		// than the watcher's belongs to another life of the key, and is news.
 		return !f.has || now.Version != f.after && f.key.version != f.after
 	}
 	if !f.last.found && !now.Found && now.Version <= f.last.version {
-		return false // it was not there, and is not there
+		return false // it did not exist, and does not exist
 	}
 	return f.last.life != f.key.life || f.last.version != now.Version
 }
 
-// Ready are the watchers that have become ones to Take for since the last call.
+// Ready returns the watchers that have got pending changes since the last call.
 func (m *Machine) Ready() []Watcher {
 	out := m.ready
 	m.ready = nil
 	return out
 }
 
-// Take returns up to limit changes for a watcher, and whether there are more. Ready names a watcher
-// again after it has taken all.
+// Take returns up to limit changes for a watcher, and whether there are more. Ready returns a
+// watcher again only after it has taken all changes.
 func (m *Machine) Take(id Watcher, limit int) (out []store.Change, more bool) {
 	w := m.watchers[id]
 	if w == nil {
@@ -88,7 +88,7 @@ func (m *Machine) Take(id Watcher, limit int) (out []store.Change, more bool) {
 	return out, len(w.pending) > 0
 }
 
-// take returns the newest state as a change, and notes that the watcher has been told it.
+// take returns the newest state as a change, and notes that it was reported to the watcher.
 func (f *follower) take() store.Change {
 	now := &f.key.newest
 	out := store.Change{Item: now.Item}
@@ -96,7 +96,7 @@ func (f *follower) take() store.Change {
 	if !f.told && f.has {
 		before, same = f.after, true
 	}
-	// Sequences count a key's writes, over all epochs; an offset may have them pass their end.
+	// Sequences count a key's writes across all epochs; with an offset they may wrap around.
 	if n := uint64(now.Version-before) & wire.MaxSequence; same && n > 0 && n < wire.MaxSequence/2 {
 		out.Overtaken = n - 1
 	}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node API from Python: the door of the node on which the program runs.
+"""The node API from Python, which the server on the program's own node offers.
 
     from netcraq import node
 
@@ -9,12 +9,12 @@
         with client.lock("printer") as lock:
             print(lock.token)
 
-It needs nothing but Python. A client is one connection to the node's server, for any number of
-threads; :mod:`netcraq.node.aio` has the same for asyncio. It waits for the server at start, and
-connects again when the connection ends. Then it repeats what was under way: reads as they are, and
-changes under their old number, by which the server recognizes them, so that they are done once. If
-a restarted server does not recognize one, the call raises OutcomeUnknown. Watches continue where
-they were. Errors are :class:`NodeError`, with a subclass for each kind.
+It needs only Python. A client is one connection to the node's server, for any number of threads;
+:mod:`netcraq.node.aio` has the same for asyncio. It waits for the server at start, and connects
+again when the connection ends. Then it repeats the calls under way: reads unchanged, and changes
+under their old number. The server recognizes this number, so a change is executed once. If a
+restarted server does not recognize it, the call raises OutcomeUnknown. Watches continue where they
+were. Errors are :class:`NodeError`, with a subclass for each kind.
 """
 
 from netcraq.node.blocking import Client, Held, Registration, ServiceWatch, Watch, connect

@@ -73,8 +73,8 @@ from netcraq.node.values import (
 )
 
 DEFAULT_TTL = 10.0
-LONGEST_WAIT = 50.0  # of one request for a lock; the next one continues
-MAX_IDLE = 4  # leases of a kind that are kept for later use
+LONGEST_WAIT = 50.0  # longest wait of one request for a lock; the next request continues
+MAX_IDLE = 4  # maximum number of idle leases of a kind
 
 
 async def connect(
@@ -97,10 +97,11 @@ async def connect(
 
 
 class Client:
-    """A connection to the node's server that is made again when it ends. Made by :func:`connect`.
+    """A connection to the node's server; after it ends, the client connects again. Made by
+    :func:`connect`.
 
-    Each call takes ``timeout`` in seconds (None: the client's) and ``namespace`` ("": the
-    client's).
+    Each call has the arguments ``timeout`` in seconds (None: the client's) and ``namespace`` ("":
+    the client's).
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -160,7 +161,7 @@ class Client:
         return call.answer or {}
 
     def _behind(self, coroutine: Any) -> None:
-        """Run something that nobody waits for."""
+        """Run a coroutine whose result no one needs."""
         if self._engine.closed:
             coroutine.close()
             return
@@ -177,7 +178,7 @@ class Client:
     async def get_many(
         self, keys: Iterable[str], *, eventual: bool = False, timeout: float | None = None, namespace: str = ""
     ) -> list[Item]:
-        """Read keys, each for itself."""
+        """Read several keys, without any order between the reads."""
         todo, items = list(keys), []
         for at in range(0, len(todo), requests.MAX_MANY):
             some = todo[at : at + requests.MAX_MANY]
@@ -197,8 +198,9 @@ class Client:
     ) -> Page:
         """Read one page of the keys whose names begin with prefix ("": all of the namespace).
 
-        cursor is that of the page before; "" asks for the first page. page_size is how many names
-        the server looks at, 1 to 256; 0 is its default of 100. keys_only leaves the values out.
+        cursor is the cursor of the preceding page; "" for the first page. page_size is the number
+        of names that the server examines, 1 to 256; 0: its default of 100. keys_only leaves out the
+        values.
         """
         data = requests.list_page(prefix, cursor, page_size, keys_only, namespace)
         try:
@@ -215,11 +217,12 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> AsyncIterator[Item]:
-        """Yield the keys whose names begin with prefix ("": all of the namespace), by their names.
+        """Yield the keys whose names begin with prefix ("": all of the namespace), in the order of
+        their names.
 
         A key that has a value during the whole listing is yielded exactly once, and no key twice.
-        Each item is as it was when its page was read; one that could not be read has an ``error``.
-        timeout is for one page. keys_only leaves the values out.
+        Each item is the key's state when its page was read; an item has an ``error`` if its key
+        could not be read. timeout is for one page. keys_only leaves out the values.
         """
         before = None
         cursor = ""
@@ -258,7 +261,7 @@ class Client:
     async def delete(
         self, key: str, *, version: str = "", timeout: float | None = None, namespace: str = ""
     ) -> Deletion:
-        """Leave a key without a value; with a version, if it has that."""
+        """Remove a key's value; with a version, only if the key has that version."""
         answer = await self._ask("delete", requests.delete(key, version, namespace), timeout, changes=True)
         return Deletion(answer.get("deleted", False), Item(answer))
 
@@ -275,7 +278,7 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> Transacted:
-        """Write several durable keys at one moment, if all comparisons hold."""
+        """Write several durable keys atomically, if all comparisons hold."""
         data = requests.transact(compare, write, namespace)
         return transacted_of(await self._ask("transact", data, timeout, changes=True))
 
@@ -287,8 +290,8 @@ class Client:
         after: Mapping[str, str] | None = None,
         namespace: str = "",
     ) -> Watch:
-        """Follow keys. ``async for event in client.watch("k")``; ``async with`` ends it by itself;
-        awaiting it waits until it has begun.
+        """Follow keys: ``async for event in client.watch("k")``. ``async with`` closes the watch at
+        the end. Awaiting the watch waits until it has begun.
         """
         return Watch(self, requests.key_list(keys), prefix, after or {}, namespace)
 
@@ -299,7 +302,7 @@ class Client:
         return lease_of(await self._ask("grant", requests.named(namespace, ttlMs=millis(ttl)), timeout, changes=True))
 
     async def keep_alive(self, lease: str, *, timeout: float | None = None, namespace: str = "") -> Lease:
-        """Let a lease live for its time to live from now on."""
+        """Renew a lease for its full time to live."""
         return lease_of(await self._ask("keepAlive", requests.named(namespace, lease=lease), timeout))
 
     async def revoke(self, lease: str, *, timeout: float | None = None, namespace: str = "") -> None:
@@ -307,7 +310,7 @@ class Client:
         await self._ask("revoke", requests.named(namespace, lease=lease), timeout, changes=True)
 
     async def _lease(self, ttl: float, namespace: str, timeout: float | None) -> _Kept:
-        """A lease that nothing else is bound to, and that is kept alive."""
+        """A lease to which nothing else is bound, and which is kept alive."""
         idle = self._idle.get((namespace, ttl), [])
         while idle:
             kept = idle.pop()
@@ -317,7 +320,7 @@ class Client:
         lease = await self.grant(ttl, timeout=timeout, namespace=namespace)
         return _Kept(self, lease, namespace, ttl, began)
 
-    # What is held.
+    # # Locks, leaderships and permits.
 
     def lock(
         self,
@@ -329,7 +332,7 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> Taking:
-        """Take a lock: ``async with client.lock("name") as lock``, or await it."""
+        """A lock: ``async with client.lock("name") as lock``, or await it."""
         return Taking(self, "lock", "unlock", name, {}, ttl, wait, lease, timeout, namespace)
 
     def campaign(
@@ -343,7 +346,7 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> Taking:
-        """Take the leadership of a name. ``value`` tells others who leads."""
+        """The leadership of a name. :meth:`leader` returns ``value`` to other programs."""
         return Taking(self, "campaign", "resign", name, {"value": value}, ttl, wait, lease, timeout, namespace)
 
     def acquire(
@@ -361,7 +364,7 @@ class Client:
         return Taking(self, "acquire", "release", name, {"permits": permits}, ttl, wait, lease, timeout, namespace)
 
     async def leader(self, name: str, *, timeout: float | None = None, namespace: str = "") -> Leader:
-        """Who leads."""
+        """The present leader."""
         answer = await self._ask("leader", requests.named(namespace, name=name), timeout)
         return Leader(answer.get("found", False), answer.get("value", ""), int(answer.get("token") or 0))
 
@@ -387,18 +390,22 @@ class Client:
     async def get_service(
         self, service: str, *, order: str = "", timeout: float | None = None, namespace: str = ""
     ) -> list[Instance]:
-        """The instances of a service that live."""
+        """The live instances of a service."""
         data = {"service": service, **({"order": order} if order else {})}
         return instances(await self._ask("getService", requests.named(namespace, **data), timeout))
 
     def watch_service(self, service: str, *, namespace: str = "") -> ServiceWatch:
-        """Follow the instances of a service: ``async for`` gives them all with each change."""
+        """Follow the instances of a service: ``async for`` yields the complete list after each
+        change.
+        """
         return ServiceWatch(self, service, namespace)
 
-    # The end.
+    # # Closing.
 
     async def close(self, wait: float = 5.0) -> None:
-        """Release what is held, wait for calls under way, for wait seconds at most, and end."""
+        """Release locks and registrations, wait at most wait seconds for calls under way, and end
+        the client.
+        """
         engine = self._engine
         if engine.closing or engine.forked:
             return
@@ -424,7 +431,7 @@ class Client:
 
 
 def items_of(answer: dict[str, Any], count: int) -> list[Item]:
-    """The items of getMany's answer."""
+    """The items of an answer to getMany."""
     items = [Item(i) for i in answer.get("items") or ()]
     if len(items) != count:
         raise Internal(f"getMany: {count} keys were asked for, {len(items)} answered")
@@ -445,9 +452,9 @@ class _Follower(Stream):
         self._wake = asyncio.Event()
         self._begun: asyncio.Future[None] | None = None
         self._started = False  # open_stream was called
-        self._error: NodeError | None = None  # it has ended
-        self._tries = 0  # since the last answer
-        self._bare = False  # it is taken up without the versions that are known
+        self._error: NodeError | None = None  # why the watch has ended
+        self._tries = 0  # tries since the last answer
+        self._bare = False  # it is resumed without the known versions
         self._timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -482,7 +489,7 @@ class _Follower(Stream):
         why = error_of(error)
         again = why.code in ("unavailable", "internal", "timeout", "draining", "no_room", "outcome_unknown")
         if why.code == "quota_exceeded" and not self._bare and self._begun is not None and self._begun.done():
-            # The versions that went with it may have made it larger than what was granted before.
+            # The known versions in the request may exceed the quota.
             again = self._bare = True
         if not again:
             self.end(why)
@@ -511,7 +518,7 @@ class _Follower(Stream):
         self._wake.set()
 
     def close(self) -> None:
-        """End it. Callers that wait for the next one get StopAsyncIteration."""
+        """Close the watch. Callers that wait for the next event get StopAsyncIteration."""
         self.end(Closed("the watch is closed"))
 
     async def _next(self, take: Callable[[], Any], timeout: float | None) -> Any:
@@ -536,16 +543,16 @@ class _Follower(Stream):
         return self
 
     def __await__(self) -> Generator[Any, None, Self]:
-        """Begin, and wait until the server has answered."""
+        """Begin the watch, and wait for the server's first answer."""
         return self._start_and_return().__await__()
 
     async def __aenter__(self) -> Self:
-        """Begin."""
+        """Begin the watch, and wait for the server's first answer."""
         await self.start()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """End it."""
+        """Close the watch."""
         self.close()
 
     def __aiter__(self) -> Self:
@@ -554,8 +561,8 @@ class _Follower(Stream):
 
 
 class Watch(_Follower):
-    """Follows keys. It is taken up again after a reconnection. Of a key whose events are not taken
-    the newest is kept; those that it overtook are counted.
+    """A watch of keys. The library resumes it after a reconnection. If the program does not take a
+    key's events in time, only the newest one is kept, and the skipped ones are counted.
     """
 
     func = "watch"
@@ -568,8 +575,8 @@ class Watch(_Follower):
         self._prefix = prefix
         self._namespace = namespace
         self._named = frozenset(keys)
-        self._last = dict(after)  # told by the server; of deleted keys not for ever: see _bury
-        self._graves: deque[tuple[str, str]] = deque()  # deletions whose versions are in _last, the oldest first
+        self._last = dict(after)  # versions that the server has sent; see _bury for deleted keys
+        self._graves: deque[tuple[str, str]] = deque()  # deletions whose versions are in _last, oldest first
         self._pending: dict[str, Event] = {}  # in order of arrival
         if not keys and prefix is None:
             raise InvalidArgument("watch: neither keys nor a prefix")
@@ -587,7 +594,7 @@ class Watch(_Follower):
                 continue
             old = self._pending.get(event.key)
             if old is not None and version_key(event.version) <= version_key(old.version):
-                continue  # and not in _last: its version was forgotten
+                continue  # the version is not in _last, because it was forgotten
             self._last[event.key] = event.version
             if not event.found and event.key not in self._named:
                 self._bury(event.key, event.version)
@@ -614,12 +621,12 @@ class Watch(_Follower):
         return None
 
     async def next(self, timeout: float | None = None) -> Event:
-        """The next event. Raises Timeout after timeout seconds, Closed after close."""
+        """Wait for the next event. Raises Timeout after timeout seconds, Closed after close."""
         event: Event = await self._next(self._first, timeout)
         return event
 
     async def __anext__(self) -> Event:
-        """The next one."""
+        """The next event."""
         try:
             return await self.next()
         except Closed:
@@ -627,7 +634,7 @@ class Watch(_Follower):
 
 
 class ServiceWatch(_Follower):
-    """Follows the instances of a service."""
+    """A watch of the instances of a service."""
 
     func = "watchService"
 
@@ -635,7 +642,7 @@ class ServiceWatch(_Follower):
         super().__init__(client)
         self._data = requests.named(namespace, service=service)
         self._newest: list[Instance] | None = None
-        self._told: list[Instance] | None = None  # what next has not returned
+        self._told: list[Instance] | None = None  # a list that next has not returned
 
     def data(self) -> str:
         """See Stream."""
@@ -652,12 +659,12 @@ class ServiceWatch(_Follower):
         return told
 
     async def next(self, timeout: float | None = None) -> list[Instance]:
-        """All instances, as soon as they are others than those returned last."""
+        """Wait until the instances differ from those returned last, and return all of them."""
         told: list[Instance] = await self._next(self._first, timeout)
         return told
 
     async def __anext__(self) -> list[Instance]:
-        """The next one."""
+        """The next list of instances."""
         try:
             return await self.next()
         except Closed:
@@ -665,7 +672,7 @@ class ServiceWatch(_Follower):
 
 
 class _Kept:
-    """A lease that the client has made for one thing that is held, and keeps alive."""
+    """A lease that the client made for a single lock or registration, and keeps alive."""
 
     def __init__(self, client: Client, lease: Lease, namespace: str, kind: float, began: float) -> None:
         self.client = client
@@ -678,7 +685,9 @@ class _Kept:
         self._task = client._engine.loop.create_task(self._keep(began, lease.ttl))
 
     async def _keep(self, began: float, ttl: float) -> None:
-        """It holds surely for ttl after the sending of the last request that was answered."""
+        """Keep the lease alive. It certainly exists for ttl after the last answered request was
+        sent.
+        """
         until, pause = began + ttl, began + ttl / 3 - monotonic()
         while True:
             await asyncio.sleep(pause)
@@ -704,7 +713,7 @@ class _Kept:
         self._task.cancel()
 
     async def end(self, timeout: float) -> None:
-        """Revoke it. If that fails, it expires."""
+        """Revoke the lease. If that fails, it expires."""
         self.stop()
         self.client._leases.discard(self)
         with contextlib.suppress(NodeError):
@@ -712,7 +721,7 @@ class _Kept:
             await self.client._ask("revoke", data, timeout, changes=True, urgent=True)
 
     def free(self) -> None:
-        """Nothing is bound to it any more."""
+        """Return the lease, to which nothing is bound, for later use."""
         self.lose = None
         idle = self.client._idle.setdefault(self.kind, [])
         if len(idle) < MAX_IDLE and not self.client._engine.closing and self.gone is None:
@@ -721,7 +730,7 @@ class _Kept:
         self.drop()
 
     def drop(self) -> None:
-        """End it: something may be bound to it that nobody knows about."""
+        """End the lease. Something may be bound to it without the client's knowledge."""
         self.lose = None
         self.stop()
         if self.gone is None and self in self.client._leases:
@@ -732,7 +741,7 @@ class _Kept:
 
 
 class _Given:
-    """Something to give back when the client is closed."""
+    """A lock or registration that is given back when the client is closed."""
 
     async def _give_back(self, timeout: float) -> None:
         raise NotImplementedError
@@ -740,9 +749,11 @@ class _Given:
 
 class Held(_Given):
     """A lock, a leadership or a permit. The client keeps it until :meth:`release`, unless it is
-    lost. ``name``; ``token``, the fencing token, greater with each holder of the name; ``lease``,
-    to which it is bound; ``lost``, an event that is set when it may no longer be held, and when it
-    was released; ``error``, why it was lost, or None.
+    lost.
+
+    ``name`` is its name. ``token`` is the fencing token, which grows with each holder of the name.
+    ``lease`` is the lease to which it is bound. ``lost`` is an event that is set when it may no
+    longer be held, and when it was released. ``error`` is why it was lost, or None.
     """
 
     def __init__(
@@ -779,7 +790,7 @@ class Held(_Given):
 
     async def release(self, timeout: float | None = None) -> None:
         """Release it. If that fails, it expires within its time to live. Raises NotHeld if it was
-        lost before; after a release it does nothing.
+        already lost. A second release does nothing.
         """
         if not self._finish(None):
             if self.error is not None:
@@ -812,7 +823,7 @@ class Held(_Given):
 
 
 class Taking:
-    """A lock, leadership or permit that is to be taken: await it, or use it with ``async with``."""
+    """A lock, leadership or permit that is to be acquired: await it, or use ``async with``."""
 
     def __init__(
         self,
@@ -839,11 +850,11 @@ class Taking:
         self._held: Held | None = None
 
     def __await__(self) -> Generator[Any, None, Held]:
-        """Take it."""
+        """Acquire it."""
         return self._hold().__await__()
 
     async def __aenter__(self) -> Held:
-        """Take it."""
+        """Acquire it."""
         self._held = await self._hold()
         return self._held
 
@@ -878,7 +889,7 @@ class Taking:
                 kept.drop()
                 if end is not None and monotonic() >= end:
                     raise Timeout(f"{self._name} was not had in time") from None
-                # With another lease: what was bound to this one expires with it.
+                # The next try uses another lease; a lock bound to this one expires with it.
                 await asyncio.sleep(min(FIRST_PAUSE * 2 ** min(tries, 10), MAX_PAUSE))
                 tries += 1
                 continue
@@ -893,8 +904,8 @@ class Taking:
 
 
 class Registration(_Given):
-    """An instance of a service, which the client keeps registered until :meth:`deregister`. Where
-    its lease is lost it is registered again, by the same name.
+    """An instance of a service, which the client keeps registered until :meth:`deregister`. If its
+    lease is lost, the client registers it again under the same name.
     """
 
     def __init__(
@@ -909,11 +920,11 @@ class Registration(_Given):
         self._namespace = namespace
         self._kept: _Kept | None = None
         self._over = False
-        self._turn = asyncio.Lock()  # for tasks that register or deregister it
+        self._turn = asyncio.Lock()  # held by the task that registers or deregisters
 
     @property
     def lease(self) -> str:
-        """The lease that it is bound to: another one after it was registered again."""
+        """The lease to which it is bound. Another registration changes it."""
         return self._kept.id if self._kept is not None else self._own
 
     async def _register(self, timeout: float | None) -> None:
@@ -957,7 +968,7 @@ class Registration(_Given):
                 pause = min(2 * pause, MAX_PAUSE)
 
     async def deregister(self, timeout: float | None = None) -> None:
-        """Take the instance away. Where that fails, it goes within its time to live."""
+        """Remove the instance. If that fails, it expires within its time to live."""
         if self._over:
             return
         self._over = True
@@ -984,5 +995,5 @@ class Registration(_Given):
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Take the instance away."""
+        """Remove the instance."""
         await self.deregister()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The blocking client: threads' calls on an engine whose event loop has a thread of its own."""
+"""The blocking client: calls from threads, on an engine whose event loop runs in its own thread."""
 
 from __future__ import annotations
 
@@ -49,27 +49,28 @@ def connect(
     """Connect to the node's server, for which it waits up to ``wait`` seconds.
 
     socket: a path, or "tcp://host:port"; None: $NETCRAQ_NODE_SOCKET, otherwise that of a running
-    ``netcraq dev``, otherwise /run/netcraq/node.sock. namespace: the namespace of calls; "": the
-    program's own. agent: the program's name in the server's logs. timeout: of each call that has
-    none of its own, in seconds. in_flight: how many calls may be under way; further ones wait for
-    room.
+    ``netcraq dev``, otherwise /run/netcraq/node.sock. namespace: the default namespace of calls;
+    "": the program's own. agent: the program's name in the server's logs. timeout: the default
+    timeout of calls, in seconds. in_flight: the maximum number of calls under way; further calls
+    wait for room.
 
-    Raises Unavailable when there is no server in time, PermissionDenied or InvalidArgument when it
-    refuses. A wait of more than a second is logged, as a warning of the logger "netcraq.node".
-    After a fork, the child needs a client of its own: the parent's raises Closed there.
+    Raises Unavailable if there is no server in time, and PermissionDenied or InvalidArgument if the
+    server refuses. A wait of more than a second is logged, as a warning of the logger
+    "netcraq.node". After a fork, the child must make its own client: the parent's client raises
+    Closed in the child.
     """
     return Client(configure(socket, namespace, agent, wait, timeout, in_flight))
 
 
 class Client:
-    """A connection to the node's server that is made again when it ends. It may be used by any
-    number of threads. Made by :func:`connect`.
+    """A connection to the node's server; after it ends, the client connects again. Any number of
+    threads may use it. Made by :func:`connect`.
 
-    Each call takes ``timeout`` in seconds (None: the client's) and ``namespace`` ("": the
-    client's). It ends 0.2 s after the timeout at the latest. Any call can raise Timeout (nothing
-    was done), Unavailable (nothing was done; try again), PermissionDenied, QuotaExceeded,
+    Each call has the arguments ``timeout`` in seconds (None: the client's) and ``namespace`` ("":
+    the client's). A call ends at most 0.2 s after its timeout. Any call can raise Timeout (it had
+    no effect), Unavailable (it had no effect; try again), PermissionDenied, QuotaExceeded,
     InvalidArgument, TooLarge, Closed. Calls that change something can also raise OutcomeUnknown (it
-    may have been done) and NoRoom.
+    may have been executed) and NoRoom.
     """
 
     def __init__(self, config: Any) -> None:
@@ -143,7 +144,7 @@ class Client:
         return call.answer or {}
 
     def _soon(self, f: Callable[[], object]) -> None:
-        with contextlib.suppress(RuntimeError):  # the client is closed, and all with it
+        with contextlib.suppress(RuntimeError):  # the client and its loop are closed
             self._loop.call_soon_threadsafe(f)
 
     @property
@@ -163,16 +164,17 @@ class Client:
     # Keys.
 
     def get(self, key: str, *, eventual: bool = False, timeout: float | None = None, namespace: str = "") -> Item:
-        """Read a key. One without a value is not an error: ``found`` is false. eventual: the last
-        committed value that the nearest member knows; otherwise the read is linearizable.
+        """Read a key. A key without a value is not an error: ``found`` is false. eventual: the read
+        may return the last committed value known to the nearest chain member; otherwise the read is
+        linearizable.
         """
         return Item(self._ask("get", requests.get(key, eventual, namespace), timeout))
 
     def get_many(
         self, keys: Iterable[str], *, eventual: bool = False, timeout: float | None = None, namespace: str = ""
     ) -> list[Item]:
-        """Read keys, each for itself: no order is promised between them. The items are in the order
-        of keys; one that could not be read has an ``error``.
+        """Read several keys, without any order between the reads. The items are in the order of
+        keys; an item has an ``error`` if its key could not be read.
         """
         todo, items = list(keys), []
         for at in range(0, len(todo), requests.MAX_MANY):
@@ -194,8 +196,9 @@ class Client:
     ) -> Page:
         """Read one page of the keys whose names begin with prefix ("": all of the namespace).
 
-        cursor is that of the page before; "" asks for the first page. page_size is how many names
-        the server looks at, 1 to 256; 0 is its default of 100. keys_only leaves the values out.
+        cursor is the cursor of the preceding page; "" for the first page. page_size is the number
+        of names that the server examines, 1 to 256; 0: its default of 100. keys_only leaves out the
+        values.
         """
         data = requests.list_page(prefix, cursor, page_size, keys_only, namespace)
         try:
@@ -212,11 +215,12 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> Iterator[Item]:
-        """Yield the keys whose names begin with prefix ("": all of the namespace), by their names.
+        """Yield the keys whose names begin with prefix ("": all of the namespace), in the order of
+        their names.
 
         A key that has a value during the whole listing is yielded exactly once, and no key twice.
-        Each item is as it was when its page was read; one that could not be read has an ``error``.
-        timeout is for one page. keys_only leaves the values out.
+        Each item is the key's state when its page was read; an item has an ``error`` if its key
+        could not be read. timeout is for one page. keys_only leaves out the values.
         """
         before = None
         cursor = ""
@@ -234,7 +238,7 @@ class Client:
         self, key: str, value: bytes | str, *, lease: str = "", timeout: float | None = None, namespace: str = ""
     ) -> str:
         """Write a value, and create the key if it does not exist. Returns the version. lease: the
-        key expires with it; raises LeaseGone if it has gone.
+        key expires with this lease; raises LeaseGone if the lease has expired.
         """
         answer = self._ask("put", requests.put(key, value, lease, namespace), timeout, True)
         return str(answer.get("version", NEVER))
@@ -263,8 +267,8 @@ class Client:
         return Deletion(answer.get("deleted", False), Item(answer))
 
     def increment(self, key: str, by: int = 1, *, timeout: float | None = None, namespace: str = "") -> Sum:
-        """Add to a key's value, a decimal number of 64 bits with its sign, as text. A key without a
-        value counts as 0.
+        """Add to a key's value and return the sum. The value is a signed 64-bit decimal number, as
+        text. A key without a value counts as 0.
         """
         answer = self._ask("increment", requests.increment(key, by, namespace), timeout, True)
         return Sum(int(answer.get("number", 0)), str(answer.get("version", NEVER)))
@@ -277,10 +281,10 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> Transacted:
-        """Compare durable keys, and write several of them, at one moment: if all comparisons hold,
-        everything is written, otherwise nothing is. There are up to 64 comparisons and writes
-        together. Raises InvalidArgument for volatile keys, and for a key that is compared twice or
-        written twice.
+        """Compare durable keys, and write several of them, atomically: if all comparisons hold,
+        everything is written, otherwise nothing is. There may be at most 64 comparisons and writes
+        altogether. Raises InvalidArgument for volatile keys, and for a key that is compared twice
+        or written twice.
         """
         return transacted_of(self._ask("transact", requests.transact(compare, write, namespace), timeout, True))
 
@@ -304,60 +308,61 @@ class Client:
     # Leases.
 
     def grant(self, ttl: float, *, timeout: float | None = None, namespace: str = "") -> Lease:
-        """Make a lease, of a time to live of ttl seconds: 0.5 to 3600. Keeping it alive is the
-        caller's.
+        """Make a lease with a time to live of ttl seconds, 0.5 to 3600. The caller keeps it
+        alive.
         """
         return self._run(self._aio.grant(ttl, timeout=timeout, namespace=namespace))
 
     def keep_alive(self, lease: str, *, timeout: float | None = None, namespace: str = "") -> Lease:
-        """Let a lease live for its time to live from now on. Raises LeaseGone if it is too late."""
+        """Renew a lease for its full time to live. Raises LeaseGone if the lease has expired."""
         return self._run(self._aio.keep_alive(lease, timeout=timeout, namespace=namespace))
 
     def revoke(self, lease: str, *, timeout: float | None = None, namespace: str = "") -> None:
         """End a lease, and delete what is bound to it."""
         self._run(self._aio.revoke(lease, timeout=timeout, namespace=namespace))
 
-    # What is held.
+    # # Locks, leaderships and permits.
 
     def lock(self, name: str, **how: Any) -> Held:
-        """Take a lock: ``with client.lock("name") as lock``. Keywords, for :meth:`campaign` and
-        :meth:`acquire`, too: ttl, in seconds, within which others have it after this program has
-        died (10); wait, in seconds, for which it is waited for (None: for ever); lease, a lease of
-        the caller's to bind it to, otherwise the client has one, which it keeps alive; timeout;
-        namespace. Raises NotHeld when it is another's for as long.
+        """Acquire a lock: ``with client.lock("name") as lock``. Raises NotHeld if another caller
+        holds it throughout ``wait``.
+
+        Keywords, also of :meth:`campaign` and :meth:`acquire`: ttl, in seconds: after this program
+        has died, another one can acquire the lock within that time (default 10). wait: seconds to
+        wait for the lock (None: no limit). lease: the caller's lease to bind it to; without it the
+        client makes a lease and keeps it alive. timeout; namespace.
         """
         return Held(self, self._run(_taken(self._aio.lock(name, **how))))
 
     def campaign(self, name: str, value: str = "", **how: Any) -> Held:
-        """Take the leadership of a name. value tells others who leads: see :meth:`leader`.
-        Otherwise as
+        """Acquire the leadership of a name. value is returned by :meth:`leader`. Otherwise like
         :meth:`lock`.
         """
         return Held(self, self._run(_taken(self._aio.campaign(name, value, **how))))
 
     def acquire(self, name: str, permits: int, **how: Any) -> Held:
-        """Take one of so many permits of a semaphore; all must name the same number. Otherwise as
-        :meth:`lock`.
+        """Acquire one of a semaphore's permits. All callers must give the same number of permits.
+        Otherwise like :meth:`lock`.
         """
         return Held(self, self._run(_taken(self._aio.acquire(name, permits, **how))))
 
     def leader(self, name: str, *, timeout: float | None = None, namespace: str = "") -> Leader:
-        """Who leads."""
+        """The present leader."""
         return self._run(self._aio.leader(name, timeout=timeout, namespace=namespace))
 
     # Services.
 
     def register_service(self, service: str, address: str, **how: Any) -> Registration:
-        """Register an instance of a service, at an address: ``host:port``. Keywords: instance, its
-        name (default: the server draws one); ttl; lease; timeout; namespace.
+        """Register an instance of a service at an address, ``host:port``. Keywords: instance, its
+        name (default: the server chooses a random one); ttl; lease; timeout; namespace.
         """
         return Registration(self, self._run(self._aio.register_service(service, address, **how)))
 
     def get_service(
         self, service: str, *, order: str = "", timeout: float | None = None, namespace: str = ""
     ) -> list[Instance]:
-        """The instances of a service that live: a different one first with each call, or, with
-        order "nearest", those on this node first.
+        """The live instances of a service: a different one first in each call or, with order
+        "nearest", those on this node first.
         """
         return self._run(self._aio.get_service(service, order=order, timeout=timeout, namespace=namespace))
 
@@ -367,7 +372,7 @@ class Client:
         self._run(watch.start())
         return ServiceWatch(self, watch)
 
-    # Streams. Programs that read one use netcraq.streams.
+    # # Streams. Programs that only read a stream use netcraq.streams.
 
     def open_stream(
         self, name: str, config: Mapping[str, Any] | None = None, *, timeout: float | None = None, namespace: str = ""
@@ -381,7 +386,7 @@ class Client:
         return self._ask("openStream", requests.named(namespace, **data), timeout)
 
     def delete_stream(self, name: str, *, timeout: float | None = None, namespace: str = "") -> None:
-        """End a stream, with its records."""
+        """Delete a stream and its records."""
         self._ask("deleteStream", requests.named(namespace, stream=name), timeout, True)
 
     def streams(self, *, timeout: float | None = None, namespace: str = "") -> list[str]:
@@ -400,10 +405,11 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> tuple[int, int]:
-        """Append records to a partition of a stream: the offset of the first, and how many were
-        appended. Where consumers are slow it may be fewer than there are. at: only if this is the
-        offset that the first gets, otherwise WrongOffset is raised. files: the names of those that
-        each of them refers to. marks: the producer's own numbers, one for each, of 64 bits.
+        """Append records to a partition of a stream. Returns the offset of the first one, and the
+        number of appended records; if consumers are slow, it may be less than the number given. at:
+        append only if the first record gets this offset, otherwise raise WrongOffset. files: the
+        names of the files that the records refer to, one list for each record. marks: the
+        producer's own 64-bit numbers, one for each record.
         """
         data: dict[str, Any] = {"stream": stream, "partition": partition}
         data["records"] = [json.loads("{" + value_json(v)[1:] + "}") for v in values]
@@ -428,9 +434,9 @@ class Client:
         timeout: float | None = None,
         namespace: str = "",
     ) -> list[int]:
-        """Append records to a stream that JetStream keeps, and return their sequences: only those
-        of the first records, if it kept no more in time. ids: one for each, by which JetStream
-        recognizes records that it has already.
+        """Append records to a stream that JetStream stores, and return their sequences. If it has
+        not stored all records in time, only the first ones have sequences. ids: one for each
+        record, by which JetStream recognizes records that it already has.
         """
         records = [json.loads("{" + value_json(v)[1:] + "}") for v in values]
         if ids and len(ids) != len(records):
@@ -443,7 +449,7 @@ class Client:
     def read_stream(
         self, stream: str, partition: int = 0, *, timeout: float | None = None, namespace: str = "", **how: Any
     ) -> dict[str, Any]:
-        """Ask for records of a partition: see docs/node-api.md, read, for the keywords and the
+        """Read records of a partition: see docs/node-api.md, read, for the keywords and the
         answer.
         """
         wait = how.get("waitMs", 0) / 1000
@@ -451,12 +457,12 @@ class Client:
         text = requests.named(namespace, stream=stream, partition=partition, **data)
         return self._ask("read", text, (self._timeout if timeout is None else timeout) + wait)
 
-    # The end.
+    # # Closing.
 
     def close(self, wait: float = 5.0) -> None:
-        """Release what is held, wait until calls under way are answered, for wait seconds at most,
-        and end the client. Calls of other threads that were not answered by then fail, and Timeout
-        is raised.
+        """Release locks and registrations, wait at most wait seconds until calls under way are
+        answered, and end the client. Calls of other threads that were not answered by then fail,
+        and Timeout is raised.
         """
         if not self._thread.is_alive():
             return
@@ -484,12 +490,12 @@ class _Follower(Generic[T]):
         self._watch = watch
 
     def next(self, timeout: float | None = None) -> T:
-        """The next one. Raises Timeout after timeout seconds, Closed after close."""
+        """Wait for the next event. Raises Timeout after timeout seconds, Closed after close."""
         found: T = self._client._run(self._watch.next(timeout))
         return found
 
     def close(self) -> None:
-        """End it. A loop that waits for the next one ends."""
+        """Close the watch. A loop that waits for the next event ends."""
         self._client._soon(self._watch.close)
 
     def __iter__(self) -> Self:
@@ -497,36 +503,38 @@ class _Follower(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        """The next one."""
+        """The next event."""
         try:
             return self.next()
         except Closed:
             raise StopIteration from None
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Nothing needs to be done."""
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """End it."""
+        """Close the watch."""
         self.close()
 
 
 class Watch(_Follower[Event]):
-    """Follows keys. It is taken up again after a reconnection. Of a key whose events are not taken
-    the newest is kept; those that it overtook are counted.
+    """A watch of keys. The library resumes it after a reconnection. If the program does not take a
+    key's events in time, only the newest one is kept, and the skipped ones are counted.
     """
 
 
 class ServiceWatch(_Follower[list[Instance]]):
-    """Follows the instances of a service."""
+    """A watch of the instances of a service."""
 
 
 class Held:
     """A lock, a leadership or a permit. The client keeps it until :meth:`release`, unless it is
-    lost. ``name``; ``token``, the fencing token, greater with each holder of the name; ``lease``,
-    to which it is bound; ``lost``, a threading.Event that is set when it may no longer be held, and
-    when it was released.
+    lost.
+
+    ``name`` is its name. ``token`` is the fencing token, which grows with each holder of the name.
+    ``lease`` is the lease to which it is bound. ``lost`` is a threading.Event that is set when it
+    may no longer be held, and when it was released.
     """
 
     def __init__(self, client: Client, held: aio.Held) -> None:
@@ -547,7 +555,7 @@ class Held:
 
     def release(self, timeout: float | None = None) -> None:
         """Release it. If that fails, it expires within its time to live. Raises NotHeld if it was
-        lost before; after a release it does nothing.
+        already lost. A second release does nothing.
         """
         self._client._run(self._held.release(timeout))
 
@@ -556,7 +564,7 @@ class Held:
         return self
 
     def __exit__(self, kind: object, *exc: object) -> None:
-        """Give it back. Raises NotHeld where it was lost."""
+        """Release it. Raises NotHeld if it was lost."""
         if kind is None:
             self.release()
             return
@@ -576,11 +584,11 @@ class Registration:
 
     @property
     def lease(self) -> str:
-        """The lease that it hangs on: another one after it was registered again."""
+        """The lease to which it is bound. Another registration changes it."""
         return self._registration.lease
 
     def deregister(self, timeout: float | None = None) -> None:
-        """Take the instance away. Where that fails, it goes within its time to live."""
+        """Remove the instance. If that fails, it expires within its time to live."""
         self._client._run(self._registration.deregister(timeout))
 
     def __enter__(self) -> Self:
@@ -588,5 +596,5 @@ class Registration:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Take the instance away."""
+        """Remove the instance."""
         self.deregister()

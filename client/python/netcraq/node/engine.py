@@ -2,9 +2,9 @@
 """The connection to the node's server, and its calls under way: the common part of the blocking and
 the asyncio client.
 
-An engine lives on an event loop, which reads the socket. Calls may be made by any thread: a lock
-guards those under way, and the calling thread itself writes the request as far as the socket
-accepts it.
+An engine belongs to an event loop, which reads the socket. Any thread may make calls. A lock guards
+the calls under way, and the calling thread itself writes the request as far as the socket accepts
+it.
 """
 
 from __future__ import annotations
@@ -49,41 +49,41 @@ DEFAULT_MILLIS = 5_000
 MAX_MILLIS = 60_000
 
 GRACE = 0.2
-"""How much longer than the server a caller waits, in seconds: so that it hears what was done."""
+"""Seconds that a caller waits longer than the server, so that it gets the server's result."""
 FIRST_PAUSE, MAX_PAUSE = 0.01, 1.0
 SILENT_WAIT = 1.0
-"""For how long a client waits for its first server before it logs that it does."""
-STEADY = 1.0  # a connection that lasted for as long was a good one
-DIAL_TIME = 5.0  # for one attempt, including the greeting
+"""Seconds that a client waits for its first server before it logs that."""
+STEADY = 1.0  # a connection that lasted this long resets the pause
+DIAL_TIME = 5.0  # timeout of one attempt, including the greeting
 LOOK_AGAIN = 15.0
-MAX_LINE = 4 << 20  # an answer that is longer is garbage
-MAX_WAITING_BYTES = 4 << 20  # of requests under way
+MAX_LINE = 4 << 20  # a longer answer counts as garbage
+MAX_WAITING_BYTES = 4 << 20  # maximum bytes of requests under way
 
 HELLO = '{"id":%d,"func":"hello","data":%s}\n'
 
 
 class Stream:
-    """A call with many answers. The engine calls it with its lock held."""
+    """A call with several answers. The engine calls its methods with its lock held."""
 
     func = ""
     call: Call | None = None
 
     def data(self) -> str:
-        """The request's data as they are to be sent now."""
+        """Return the data of the request in its present form."""
         raise NotImplementedError
 
     def tell(self, answer: dict[str, Any]) -> None:
-        """Take an answer."""
+        """Process an answer."""
         raise NotImplementedError
 
     def end(self, why: NodeError) -> None:
-        """It has ended."""
+        """The stream has ended."""
         raise NotImplementedError
 
 
 class Call:
-    """A request under way. ``done`` is called once, with the engine's lock held, when ``answer`` or
-    ``error`` is set.
+    """A request under way. ``done`` is called once, with the engine's lock held, after ``answer``
+    or ``error`` was set.
     """
 
     __slots__ = (
@@ -119,19 +119,19 @@ class Call:
         self.func = func
         self.data = data
         self.done = done
-        self.changes = changes  # it must not be done twice, so that it has a number
-        self.waits = waits  # for other callers, maybe for long
-        self.urgent = False  # it needs no room, and is made while the client is being closed, too
+        self.changes = changes  # it has a side effect, so it has a number to be executed only once
+        self.waits = waits  # it may wait long for another caller
+        self.urgent = False  # it needs no room, and may be made while the client is closing
         self.stream: Stream | None = None
-        self.room: Room | None = None  # where it has a place
+        self.room: Room | None = None  # the room in which it counts
         self.id = 0
         self.once = 0
-        self.identity = ""  # under which it was sent, if it has a number
-        self.deadline = 0.0  # of the server
+        self.identity = ""  # identity under which it was sent, if it has a number
+        self.deadline = 0.0  # the server's deadline for it
         self.connection = 0  # number of the connection that it was queued on; 0: none
         self.start = 0  # offset of its first byte in that connection's stream
-        self.maybe = False  # a connection that has ended may have brought it to the server
-        self.moving = False  # it was canceled, to be made at another server
+        self.maybe = False  # it may have reached the server over a connection that has ended
+        self.moving = False  # it was canceled, and will be made at another server
         self.answer: dict[str, Any] | None = None
         self.error: NodeError | None = None
 
@@ -150,7 +150,7 @@ class Room:
         return self.n == 0 or (self.n < self.limit and self.size + size <= MAX_WAITING_BYTES)
 
     def enter(self, call: Call) -> bool:
-        """Take a place, or return that there is none."""
+        """Let a call in, or return False if it must wait."""
         size = len(call.data)
         if not self.fits(size):
             return False
@@ -161,21 +161,21 @@ class Room:
 
 
 class Numbers:
-    """Gives requests their numbers, and knows below which all are answered."""
+    """Assigns numbers to requests, and knows the number below which all requests are answered."""
 
     def __init__(self) -> None:
-        self.first = 1  # not answered, or not returned yet
+        self.first = 1  # the smallest number without an answer, or the next one
         self._done: deque[bool] = deque()
 
     def take(self) -> int:
-        """The next number. It is not reported as done before its answer has come, however long that
-        takes, because the server forgets it then. That bounds what the server keeps.
+        """The next number. A number is not reported as done before its answer has come, because the
+        server then forgets the request. These reports bound what the server stores.
         """
         self._done.append(False)
         return self.first + len(self._done) - 1
 
     def finish(self, number: int) -> None:
-        """Its answer is there."""
+        """The request with this number is answered."""
         if number < self.first:
             return
         self._done[number - self.first] = True
@@ -186,21 +186,22 @@ class Numbers:
 
 @dataclass(eq=False)
 class Link:
-    """One connection."""
+    """A connection to the server."""
 
     number: int
     sock: socket.socket
     inbox: bytes = b""
     out: bytearray = field(default_factory=bytearray)
     queued: int = 0  # bytes that were ever put into out
-    waiting: bool = False  # until the socket takes more
+    waiting: bool = False  # until the socket accepts more
     leaving: bool = False  # it ends when its calls under way are answered
-    heard: bool = False  # something since the last look
-    asked: bool = False  # a ping went out at the last look
-    said: NodeError | None = None  # by the server, before it ends the connection
-    why: BaseException | None = None  # it has ended
+    heard: bool = False  # something was received since the last check
+    asked: bool = False  # a ping was sent at the last check
+    said: NodeError | None = None  # the server's reason, sent before it ends the connection
+    why: BaseException | None = None  # why it has ended
     gone: bool = False
-    changed: asyncio.Event = field(default_factory=asyncio.Event)  # it has ended, or drains
+    # it has ended, or the server is shutting down
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
     drains: bool = False
 
     def push(self, line: bytes) -> None:
@@ -210,7 +211,7 @@ class Link:
 
 
 class StartedAnew(Exception):
-    """The server no longer knows this client's numbers."""
+    """The server does not know this client's numbers, because it was restarted."""
 
 
 @dataclass(frozen=True)
@@ -237,15 +238,16 @@ def configure(
 
 
 def find_socket() -> str:
-    """Where a program finds its server: $NETCRAQ_NODE_SOCKET, otherwise the socket of a running
-    ``netcraq dev`` of this user, otherwise DEFAULT_SOCKET."""
+    """The address of a program's server: $NETCRAQ_NODE_SOCKET, otherwise the socket of a running
+    ``netcraq dev`` of this user, otherwise DEFAULT_SOCKET.
+    """
     if where := os.environ.get(SOCKET_VARIABLE):
         return where
     folder = os.environ.get("XDG_RUNTIME_DIR") or ""
     with contextlib.suppress(OSError):
         if not folder:
             folder = os.path.join(os.environ.get("TMPDIR") or "/tmp", f"netcraq-{os.geteuid()}")
-            private = os.lstat(folder)  # anybody can make a folder in /tmp
+            private = os.lstat(folder)  # any user can make a folder in /tmp
             if not stat.S_ISDIR(private.st_mode) or private.st_mode & 0o077 or private.st_uid != os.geteuid():
                 return DEFAULT_SOCKET
         dev = os.path.join(folder, "netcraq.sock")
@@ -255,7 +257,9 @@ def find_socket() -> str:
 
 
 def address_of(where: str) -> tuple[socket.AddressFamily | None, Any]:
-    """An address in the form of sockets; the family is None if the name has to be resolved."""
+    """The address in the form that sockets need; the family is None if the name has to be
+    resolved.
+    """
     if where.startswith("tcp://"):
         host, colon, port = where.removeprefix("tcp://").rpartition(":")
         if not colon or not port.isdigit():
@@ -269,8 +273,8 @@ _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """Take the parent's connections from a child, in which no thread serves them. Locks may be held
-    by threads that the child does not have.
+    """Remove the parent's connections from a forked child, which has no thread to serve them.
+    Threads that do not exist in the child may hold their locks.
     """
     for engine in _engines:
         engine.forked = True
@@ -282,10 +286,10 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class Engine:
-    """A connection that is made again when it ends, and the calls on it."""
+    """A connection to the server, which is made again after it ends, and the calls on it."""
 
     def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
-        self.forked = False  # this process is a child of the one that made the engine
+        self.forked = False  # this process is a fork of the one that made the engine
         _engines.add(self)
         self.config = config
         self.loop = loop
@@ -293,7 +297,7 @@ class Engine:
         self.info: dict[str, Any] = {}
         self.calls: dict[int, Call] = {}
         self.link: Link | None = None
-        self.why: BaseException | None = None  # there is no connection
+        self.why: BaseException | None = None  # why there is no connection
         self.closing = False
         self.closed = False
         self.greeted: asyncio.Future[None] = loop.create_future()
@@ -308,14 +312,14 @@ class Engine:
         self._task = loop.create_task(self._run())
 
     def check_process(self) -> None:
-        """Raise Closed in a process that was forked."""
+        """Raise Closed in a forked process."""
         if self.forked:
             raise Closed("the client belongs to the process that forked this one", "make a client in the child")
 
-    # Calls. By any thread.
+    # # Calls, from any thread.
 
     def begin(self, call: Call, timeout: float) -> None:
-        """Make a call, or let it wait for room. The server works on it for timeout seconds."""
+        """Make a call, or let it wait for room. The server's timeout for it is timeout seconds."""
         if len(call.data) + 128 > MAX_MESSAGE:
             raise TooLarge(f"{call.func}: a request of {len(call.data)} bytes; at most {MAX_MESSAGE - 128}")
         call.deadline = monotonic() + timeout
@@ -342,8 +346,8 @@ class Engine:
             self.flush(link)
 
     def give_up(self, call: Call, kind: type[NodeError] = Timeout) -> None:
-        """End a call that nobody waits for any more. If it was not answered just now, its error
-        says what is known about it.
+        """End a call whose caller has stopped waiting. If it was not answered meanwhile, its error
+        says whether it may have been executed.
         """
         with self.lock:
             if call.answer is not None or call.error is not None:
@@ -372,14 +376,14 @@ class Engine:
                 self.flush(self.link)
 
     def _abandon(self, call: Call) -> None:
-        """Tell the server that nobody waits for a call any more."""
+        """Tell the server that no one waits for a call anymore."""
         self.calls.pop(call.id, None)
         link = self.link
         if link is not None and call.connection == link.number:
             self._cancel(link, call.id)
 
     def _cancel(self, link: Link, which: int) -> None:
-        # The answer, under an id that no call has, says nothing.
+        # The id of this request belongs to no call, so its answer is ignored.
         link.push(b'{"id":%d,"func":"cancel","data":{"id":%d}}\n' % (self._next, which))
         self._next += 1
 
@@ -408,11 +412,11 @@ class Engine:
             self._start(call, max(1, round((call.deadline - monotonic()) * 1000)))
 
     def under_way(self) -> int:
-        """How many calls are under way or wait for room, watches aside."""
+        """The number of calls under way or waiting for room, without watches."""
         return sum(c.stream is None for c in self.calls.values()) + len(self._ordinary.queue) + len(self._waiting.queue)
 
     def open_stream(self, stream: Stream) -> None:
-        """Send a watch, under a new id."""
+        """Send a watch under a new id."""
         self.check_process()
         call = Call(stream.func, "")
         call.stream = stream
@@ -452,15 +456,15 @@ class Engine:
         link.push(f'{{"id":{call.id},"func":"{call.func}"{data}{limit}}}\n'.encode())
 
     def _queue_again(self, link: Link, call: Call) -> None:
-        """Queue a call that was made before."""
+        """Queue a call on another connection."""
         left = call.deadline - monotonic()
         if call.stream is None and left <= 0:
-            call.connection = 0  # its caller is about to give up
+            call.connection = 0  # its caller is about to time out
             return
         self._queue(link, call, round(left * 1000))
 
     def flush(self, link: Link) -> None:
-        """Write the queued lines, as far as the socket accepts them."""
+        """Write the queued lines as far as the socket accepts them."""
         if link.waiting or link.gone or not link.out:
             return
         try:
@@ -478,10 +482,10 @@ class Engine:
         self._soon(self._write_later, link)
 
     def _soon(self, f: Callable[..., object], *args: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and all with it
+        with contextlib.suppress(RuntimeError):  # the loop and everything on it have ended
             self.loop.call_soon_threadsafe(f, *args)
 
-    # The connection. On the loop's thread.
+    # # The connection, on the loop's thread.
 
     async def connect(self) -> None:
         """Wait for the first connection. A wait longer than SILENT_WAIT is logged."""
@@ -532,7 +536,7 @@ class Engine:
             await asyncio.sleep(random.uniform(pause / 2, pause))
 
     async def _open(self, number: int) -> Link:
-        """Make a connection, and send calls under way on it."""
+        """Make a connection, and send the calls under way on it."""
         family, address = address_of(self.config.socket)
         if family is None:
             found = await self.loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
@@ -582,8 +586,8 @@ class Engine:
                 return hello if isinstance(hello, dict) else {}
 
     def _adopt(self, link: Link, hello: dict[str, Any]) -> None:
-        """Make the connection the engine's: calls under way are sent on it, except for those that
-        another one will still answer.
+        """Make the connection the engine's current one. Calls under way are sent on it, except for
+        those that another connection will still answer.
         """
         with self.lock:
             if not hello.get("known", False):
@@ -591,14 +595,14 @@ class Engine:
                     if call.changes and call.maybe:
                         self._lost_track(call)
                 if self._numbered:
-                    # The server that knew them may come back, and not know what is sent to this
-                    # one.
+                    # The server that knew these calls may come back, and would not know calls sent
+                    # to this one.
                     self._identity = secrets.token_hex(16)
                     self._numbered = False
                     raise StartedAnew
             old = self.link
             self.info = hello
-            room = int(hello.get("inFlight", 0)) * 3 // 8  # the other quarter is for what needs no room
+            room = int(hello.get("inFlight", 0)) * 3 // 8  # the other quarter is for calls that need no room
             if room > 0:
                 self._ordinary.limit = self._waiting.limit = min(self.config.in_flight, room)
             self.link = link
@@ -631,7 +635,7 @@ class Engine:
 
     def _move_from(self, link: Link) -> None:
         """Make a connection end when it has answered the calls that its server works on. Calls that
-        wait for other callers wait at the next server.
+        wait for other callers are sent to the next server.
         """
         link.leaving = True
         for call in self.calls.values():
@@ -683,7 +687,7 @@ class Engine:
         if (which == 0 or error is not None) and self._notice(link, which, call, answer):
             return
         if call is None:
-            return  # from a newer server, or nobody waits for it any more
+            return  # from a newer server, or its caller has stopped waiting
         if call.stream is not None:
             call.stream.tell(answer)
             return
@@ -696,18 +700,19 @@ class Engine:
             self._end_if_empty(link)
 
     def _notice(self, link: Link, which: int, call: Call | None, answer: dict[str, Any]) -> bool:
-        """Take an answer that may be about the connection: that the server is shutting down, why it
-        ends the connection, or that a call may be made elsewhere. False: it is not.
+        """Process an answer that may be about the connection: that the server is shutting down, why
+        it ends the connection, or that a call may be made elsewhere. Returns False for any other
+        answer.
         """
         error, data = answer.get("error"), answer.get("data")
         code = error.get("code") if isinstance(error, dict) else None
         moving = call is not None and call.moving
         if code == "draining" or (code == "canceled" and call is not None and not moving):
-            # It is shutting down: this client has not canceled the call.
+            # The server is shutting down, because this client has not canceled the call.
             link.said = error_of(error)
             if call is not None:
-                call.connection = 0  # this time it was not done
-            if self.link is link:  # nothing more is sent on it
+                call.connection = 0  # this attempt was not executed
+            if self.link is link:  # send nothing more on it
                 self.link = None
                 link.leaving = True
         elif call is not None and code == "canceled":
@@ -747,7 +752,7 @@ class Engine:
             self.flush(link)
 
     def _drop(self, link: Link, why: BaseException | None) -> None:
-        """End a connection: which of its calls reached the server is not known."""
+        """End a connection. It is not known which of its calls reached the server."""
         with self.lock:
             if link.gone:
                 return
@@ -775,7 +780,9 @@ class Engine:
             link.changed.set()
 
     def _look(self, link: Link) -> None:
-        """Ask a server that is not heard whether it is there; end the connection if it is not."""
+        """Ping a server from which nothing was received, and end the connection if there is no
+        answer.
+        """
         with self.lock:
             if link.gone:
                 return
@@ -790,10 +797,12 @@ class Engine:
                 self.flush(link)
             self.loop.call_later(LOOK_AGAIN, self._look, link)
 
-    # The end.
+    # # Closing.
 
     async def quiet(self, wait: float) -> int:
-        """Wait until no call is under way, for wait seconds at most; how many are."""
+        """Wait at most wait seconds until no call is under way. Returns the number of calls still
+        under way.
+        """
         with self.lock:
             for call in list(self.calls.values()):
                 if call.waits:
@@ -810,7 +819,7 @@ class Engine:
             return self.under_way()
 
     async def end(self) -> None:
-        """End at once."""
+        """End the engine immediately."""
         with self.lock:
             self.closing = self.closed = True
             self._task.cancel()
@@ -838,7 +847,7 @@ class Engine:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         if self.greeted.done() and not self.greeted.cancelled():
-            self.greeted.exception()  # marks it as retrieved
+            self.greeted.exception()  # this marks the exception as retrieved
         else:
             self.greeted.cancel()
 
@@ -849,7 +858,7 @@ def _resolve(future: asyncio.Future[None]) -> None:
 
 
 def read_line(line: bytes) -> dict[str, Any]:
-    """An answer. Raises ValueError if it is not one."""
+    """Parse an answer. Raises ValueError if the line is not an answer."""
     try:
         answer = json.loads(line)
     except ValueError as e:

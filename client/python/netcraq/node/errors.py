@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a call of the node API failed: an exception for each code."""
+"""The reasons why a call of the node API fails: an exception for each code."""
 
 from __future__ import annotations
 
 
 class NodeError(Exception):
-    """A call failed. ``code`` is the kind of failure, ``do`` says what to do about it, or is ""."""
+    """A call failed. ``code`` is the kind of failure; ``do`` is the advice what to do, or ""."""
 
     code = "internal"
 
@@ -17,12 +17,12 @@ class NodeError(Exception):
             self.code = code
 
     def __str__(self) -> str:
-        """What happened, and what to do about it."""
+        """The message, and the advice."""
         return f"{self.message} ({self.do})" if self.do else self.message
 
 
 class InvalidArgument(NodeError):
-    """It makes no sense; sending it again does not help."""
+    """The request is malformed; sending it again does not help."""
 
     code = "invalid_argument"
 
@@ -34,63 +34,63 @@ class TooLarge(NodeError):
 
 
 class PermissionDenied(NodeError):
-    """The caller may not do this; the message says which rule."""
+    """The caller lacks a right; the message names the rule."""
 
     code = "permission_denied"
 
 
 class QuotaExceeded(NodeError):
-    """Of keys, watches, connections or requests of the namespace."""
+    """The namespace's quota of keys, watches, connections or requests is exceeded."""
 
     code = "quota_exceeded"
 
 
 class NoRoom(NodeError):
-    """No chain that the namespace may use has a slot."""
+    """No chain that the namespace may use has a free slot."""
 
     code = "no_room"
 
 
 class LeaseGone(NodeError):
-    """The lease has run out, or there never was such a one."""
+    """The lease has expired, or never existed."""
 
     code = "lease_gone"
 
 
 class NotHeld(NodeError):
-    """The caller does not hold the lock, leadership or permit (any more)."""
+    """The caller does not hold the lock, leadership or permit, or no longer holds it."""
 
     code = "not_held"
 
 
 class WrongOffset(NodeError):
-    """An append's ``at`` is not the next offset: nothing was appended. If the producer's own last
-    append was not answered, that one may have been executed, in part or whole.
+    """The ``at`` of an append is not the next offset, and nothing was appended. If the producer's
+    own last append was not answered, it may have been executed, in part or completely.
     """
 
     code = "wrong_offset"
 
 
 class Timeout(NodeError, TimeoutError):
-    """Not done in time, and surely without effect."""
+    """The call was not executed in time, and had no effect."""
 
     code = "timeout"
 
 
 class OutcomeUnknown(NodeError):
-    """It may or may not have been done."""
+    """The call may or may not have been executed."""
 
     code = "outcome_unknown"
 
 
 class Unavailable(NodeError):
-    """The node's server, a chain or the controller does not answer. Nothing was done."""
+    """The node's server, a chain or the controller does not answer. The call had no effect."""
 
     code = "unavailable"
 
 
 class Canceled(NodeError):
-    """By the caller."""
+    """The caller has canceled the call."""
 
     code = "canceled"
 
@@ -102,13 +102,13 @@ class Draining(NodeError):
 
 
 class Internal(NodeError):
-    """A fault of the server's."""
+    """The server has a fault."""
 
     code = "internal"
 
 
 class Closed(NodeError):
-    """The client, or the watch, was closed by this program. Nothing was done."""
+    """This program has closed the client or the watch. The call had no effect."""
 
     code = "closed"
 
@@ -136,7 +136,7 @@ _BY_CODE = {
 
 
 def error_of(answer: object) -> NodeError:
-    """The exception for an answer's error. A code that is not known is a NodeError's."""
+    """The exception for an answer's error. An unknown code becomes a plain NodeError."""
     if not isinstance(answer, dict):
         return Internal(f"an error that makes no sense: {answer!r:.80}")
     code = str(answer.get("code", ""))
@@ -145,7 +145,7 @@ def error_of(answer: object) -> NodeError:
 
 
 def of_older_server(why: InvalidArgument, func: str, info: dict[str, object]) -> InvalidArgument:
-    """Return why a function failed, and say so if the server is older than it."""
+    """Return why a function failed; if the server is too old for the function, say so."""
     if info.get("maxList"):
         return why
     server = info.get("server", "")

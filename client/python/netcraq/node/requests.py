@@ -10,26 +10,27 @@ from typing import Any
 from netcraq.node.errors import InvalidArgument
 from netcraq.node.values import Comparison, Delete, Put, quote, value_json
 
-MAX_MANY = 256  # keys of one getMany
-MAX_LIST = 256  # names that the server looks at for one page of list
-# How many versions, and bytes of them, go with a watch: the server counts each as a watch.
+MAX_MANY = 256  # maximum number of keys of one getMany
+MAX_LIST = 256  # maximum number of names that the server examines for one page of list
+# Limits for the number and the bytes of the versions that a resumed watch sends. The server counts
+# each version as a watch.
 MAX_AFTER, MAX_AFTER_BYTES = 1024, 128 << 10
 
 
 def about(key: str, namespace: str) -> str:
-    """The first members of a request about a key, without the closing brace."""
+    """The first members of a request for a key, without the closing brace."""
     if namespace:
         return f'{{"namespace":{quote(namespace)},"key":{quote(key)}'
     return f'{{"key":{quote(key)}'
 
 
 def get(key: str, eventual: bool, namespace: str) -> str:
-    """Of get."""
+    """The data of get."""
     return about(key, namespace) + (',"eventual":true}' if eventual else "}")
 
 
 def get_many(keys: list[str], eventual: bool, namespace: str) -> str:
-    """Of getMany."""
+    """The data of getMany."""
     data: dict[str, Any] = {"keys": keys}
     if eventual:
         data["eventual"] = True
@@ -37,7 +38,7 @@ def get_many(keys: list[str], eventual: bool, namespace: str) -> str:
 
 
 def list_page(prefix: str, cursor: str, page_size: int, keys_only: bool, namespace: str) -> str:
-    """Of list. A page_size of 0 is the server's default."""
+    """The data of list. A page_size of 0 is the server's default."""
     quote(prefix)  # rejects what is not text
     data: dict[str, Any] = {"prefix": prefix} if prefix else {}
     if cursor:
@@ -50,29 +51,29 @@ def list_page(prefix: str, cursor: str, page_size: int, keys_only: bool, namespa
 
 
 def put(key: str, value: bytes | str, lease: str, namespace: str) -> str:
-    """Of put."""
+    """The data of put."""
     return about(key, namespace) + value_json(value) + (f',"lease":{quote(lease)}}}' if lease else "}")
 
 
 def cas(key: str, version: str, value: bytes | str, lease: str, namespace: str) -> str:
-    """Of cas."""
+    """The data of cas."""
     return f'{put(key, value, lease, namespace)[:-1]},"version":{quote(version)}}}'
 
 
 def delete(key: str, version: str, namespace: str) -> str:
-    """Of delete."""
+    """The data of delete."""
     return about(key, namespace) + (f',"version":{quote(version)}}}' if version else "}")
 
 
 def increment(key: str, by: int, namespace: str) -> str:
-    """Of increment."""
+    """The data of increment."""
     if not isinstance(by, int) or not -(1 << 63) <= by < 1 << 63:
         raise InvalidArgument(f"{by!r:.80} is no whole number of 64 bits")
     return f'{about(key, namespace)},"by":{by}}}'
 
 
 def transact(compare: Iterable[Comparison], write: Iterable[Put | Delete], namespace: str) -> str:
-    """Of transact."""
+    """The data of transact."""
     conditions = ",".join(map(_condition, compare))
     writes = ",".join(map(_write, write))
     begin = f'"namespace":{quote(namespace)},' if namespace else ""
@@ -100,7 +101,9 @@ def _write(w: Put | Delete) -> str:
 
 
 def watch(keys: list[str], prefix: str | None, after: Mapping[str, str], namespace: str) -> str:
-    """Of watch. Versions that have no room are left out: those keys are reported again."""
+    """The data of watch. If there are too many known versions, the rest is left out, and those keys
+    are reported again.
+    """
     parts: list[str] = []
     size = 0
     for key, version in after.items():
@@ -116,7 +119,7 @@ def watch(keys: list[str], prefix: str | None, after: Mapping[str, str], namespa
 
 
 def named(namespace: str, **members: object) -> str:
-    """Of all that is made seldom."""
+    """The data of functions that are called rarely."""
     if namespace:
         members["namespace"] = namespace
     text = json.dumps(members, separators=(",", ":"))
@@ -126,7 +129,7 @@ def named(namespace: str, **members: object) -> str:
 
 
 def _check(value: object) -> None:
-    """Refuse text that is no Unicode."""
+    """Refuse text that is not valid Unicode."""
     match value:
         case str():
             quote(value)
@@ -139,5 +142,5 @@ def _check(value: object) -> None:
 
 
 def key_list(keys: str | Iterable[str]) -> list[str]:
-    """Keys, or one."""
+    """A list of keys, also for a single key."""
     return [keys] if isinstance(keys, str) else list(keys)

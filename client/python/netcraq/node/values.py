@@ -15,7 +15,7 @@ NEVER = "0.0"
 
 
 def version_key(version: str) -> tuple[int, int]:
-    """The order of versions of one key: the later has the greater one."""
+    """A sort key for versions of one key: later versions are greater."""
     epoch, dot, sequence = version.partition(".")
     try:
         return (int(epoch), int(sequence)) if dot else (0, int(epoch))
@@ -24,8 +24,9 @@ def version_key(version: str) -> tuple[int, int]:
 
 
 class Item:
-    """A key's state: ``key``, ``found`` (it has a value), ``version``, ``lease`` (with which it
-    expires, or ""), and in :meth:`get_many` and lists ``error``, why it was not read, or None.
+    """The state of a key: ``key``, ``found`` (it has a value), ``version``, and ``lease`` (the
+    lease with which it expires, or ""). In :meth:`get_many` and lists, ``error`` is why the key was
+    not read, or None.
     """
 
     __slots__ = ("_bytes", "_text", "error", "found", "key", "lease", "version")
@@ -58,14 +59,15 @@ class Item:
         return self._text
 
     def __repr__(self) -> str:
-        """For people."""
+        """A description for people."""
         return f"{type(self).__name__}({self.key!r}, value={self.value!r}, version={self.version!r})"
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of a list: ``items`` in the order of their names. ``cursor`` asks for the next page;
-    "" if this is the last one. A page that is not the last may have few items, or none.
+    """A page of a list: ``items`` in the order of their names. ``cursor`` is the cursor of the next
+    page, or "" if this is the last one. Only the last page is certain to be the end: others may
+    have few items, or none.
     """
 
     items: list[Item]
@@ -73,7 +75,7 @@ class Page:
 
 
 def page_of(answer: dict[str, Any], keys_only: bool) -> Page:
-    """The page of an answer."""
+    """The page in an answer."""
     items = [Item(i) for i in answer.get("items") or ()]
     if keys_only:
         for item in items:
@@ -95,7 +97,7 @@ class Event(Item):
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """The result of a compare and swap: ``item`` is the key's state after it."""
+    """The result of a compare and swap: ``item`` is the key's state after the call."""
 
     swapped: bool
     item: Item
@@ -103,8 +105,8 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """The result of a deletion: ``deleted`` is false if the version was another; ``item`` is the
-    key's state after it.
+    """The result of a deletion: ``deleted`` is false if the version was a different one; ``item``
+    is the key's state after the call.
     """
 
     deleted: bool
@@ -134,7 +136,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A transaction's write of a value. lease: the key goes when that does."""
+    """A transaction's write of a value. lease: the key expires with this lease."""
 
     key: str
     value: bytes | str
@@ -152,9 +154,9 @@ class Delete:
 @dataclass(frozen=True, slots=True)
 class Transacted:
     """The result of a transaction. ``done``: all comparisons held, and everything was written.
-    ``versions`` are those of the written keys, in their order. ``failed`` are the keys whose
-    comparisons did not hold, if it was not done. Such an item is found and has no value if the
-    values of those before it and its own have more than 32 KiB together.
+    ``versions`` are the versions of the written keys, in their order. If it was not done,
+    ``failed`` are the keys whose comparisons did not hold. If the values of these items exceed 32
+    KiB in total, the later ones are found but have no value.
     """
 
     done: bool
@@ -163,7 +165,7 @@ class Transacted:
 
 
 def transacted_of(answer: dict[str, Any]) -> Transacted:
-    """An answer's description of a transaction."""
+    """The result of a transaction in an answer."""
     failed = []
     for data in answer.get("failed") or ():
         item = Item(data)
@@ -192,7 +194,7 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One of a service that lives."""
+    """A live instance of a service."""
 
     instance: str
     address: str
@@ -201,7 +203,7 @@ class Instance:
 
 
 def instances(data: dict[str, Any]) -> list[Instance]:
-    """The instances of an answer."""
+    """The instances in an answer."""
     return [
         Instance(i.get("instance", ""), i.get("address", ""), i.get("node", ""), i.get("lease", ""))
         for i in data.get("instances") or ()
@@ -209,7 +211,7 @@ def instances(data: dict[str, Any]) -> list[Instance]:
 
 
 def quote(text: str) -> str:
-    """Text in JSON."""
+    """Text as a JSON string."""
     if not isinstance(text, str):
         raise InvalidArgument(f"{text!r:.80} is no text")
     try:
@@ -220,7 +222,7 @@ def quote(text: str) -> str:
 
 
 def value_json(value: bytes | str) -> str:
-    """A value's member of a request."""
+    """The member of a request that has a value."""
     if isinstance(value, str):
         return f',"value":{quote(value)}'
     if not isinstance(value, bytes | bytearray | memoryview):
@@ -233,5 +235,5 @@ def value_json(value: bytes | str) -> str:
 
 
 def millis(seconds: float) -> int:
-    """Seconds in milliseconds."""
+    """Seconds converted to milliseconds."""
     return int(seconds * 1000)

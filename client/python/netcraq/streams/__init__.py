@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The streams of a node: records in the node's memory, which is mapped (push), or asked for (pull).
+"""The streams of a node: records in the node's memory, which is mapped (push) or read by requests
+(pull).
 
     from netcraq import streams
 
@@ -8,9 +9,9 @@
             for offset, record in batch:
                 print(offset, bytes(record.data))
 
-:mod:`netcraq.streams.aio` is the same with asyncio. It needs nothing but Python. A stream is made,
-and appended to, by :class:`netcraq.node.Client`: ``open_stream``, ``append``. docs/streams.md says
-what it guarantees.
+:mod:`netcraq.streams.aio` is the same with asyncio. Both need only Python. Use
+:class:`netcraq.node.Client` to create a stream and to append to it: ``open_stream``, ``append``.
+docs/streams.md describes the guarantees.
 """
 
 from netcraq.streams.memory import Record

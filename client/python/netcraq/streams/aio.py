@@ -8,8 +8,8 @@
             for offset, record in batch:
                 print(offset, bytes(record.data))
 
-The event loop itself reads what is in the mapped memory. If there is nothing, a thread of the
-reader's own waits, because an event loop cannot wait for a futex.
+The event loop itself reads the mapped memory. If there is no record, the reader's own thread waits,
+because an event loop cannot wait for a futex.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class Reader:
         self._closed = False
 
     async def begin(self) -> None:
-        """Begin to read: :func:`read` has done it."""
+        """Start to read. :func:`read` has already called it."""
         await self._helper.run(self._reader.begin)
 
     async def next(self, timeout: float | None = None) -> Batch:
-        """The next batch. It releases the one before. Raises Timeout after timeout seconds. If it
-        is canceled, or its time ends, nothing is lost: the next call has what came.
+        """Wait for the next batch. Releases the previous batch. Raises Timeout after timeout
+        seconds. After a timeout or cancellation nothing is lost: the next call returns the batch.
         """
         if self._closed:
             raise node.Closed("the reader is closed")
@@ -89,7 +89,7 @@ class Reader:
             raise node.Closed("the reader is closed") from None
 
     async def close(self) -> None:
-        """End it, and give back what it held."""
+        """Close the reader, and release its batches."""
         if not self._closed:
             self._closed = True
             self._reader.halt()
@@ -98,7 +98,7 @@ class Reader:
             await asyncio.shield(ended)
 
     def abandon(self) -> None:
-        """End it, and wait for nothing."""
+        """Close the reader without waiting."""
         self._closed = True
         self._reader.halt()
         self._helper.run(self._reader.close)
@@ -109,7 +109,7 @@ class Reader:
         return self
 
     async def __anext__(self) -> Batch:
-        """The next batch."""
+        """Wait for the next batch."""
         return await self.next()
 
     async def __aenter__(self) -> Self:
@@ -117,12 +117,14 @@ class Reader:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """End it."""
+        """Close the reader."""
         await self.close()
 
 
 class _Helper:
-    """A thread that does one thing after the other. A process that ends does not wait for it."""
+    """A thread that executes functions one after another. A process that ends does not wait for
+    it.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -130,14 +132,14 @@ class _Helper:
         threading.Thread(target=self._run, name="netcraq-stream", daemon=True).start()
 
     def run(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Have it do something."""
+        """Execute a function in the thread."""
         future = self._loop.create_future()
         future.add_done_callback(_seen)
         self._work.put((work, future))
         return future
 
     def end(self) -> None:
-        """End it, when all is done."""
+        """End the thread after all given functions."""
         self._work.put(None)
 
     def _run(self) -> None:
@@ -151,7 +153,7 @@ class _Helper:
                 error = e
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(_tell, future, result, error)
-            del given, work, future, result, error  # a batch is its reader's, not this thread's
+            del given, work, future, result, error  # the thread must not keep a batch alive
 
 
 def _tell(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
@@ -164,6 +166,6 @@ def _tell(future: asyncio.Future[Any], result: Any, error: BaseException | None)
 
 
 def _seen(future: asyncio.Future[Any]) -> None:
-    """An error that nobody waits for any more is not logged."""
+    """Mark the error of a future that no one awaits as retrieved, so that it is not logged."""
     if not future.cancelled():
         future.exception()

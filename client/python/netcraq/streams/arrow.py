@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrow's record batches in streams: their buffers are the node's memory.
+"""Arrow record batches in streams: their buffers are in the node's memory.
 
     from netcraq.streams import arrow
 
@@ -7,7 +7,7 @@
         for item in reader:
             print(item.batch.num_rows)  # a pyarrow.RecordBatch
 
-docs/streams-arrow.md says what it guarantees. Needs pyarrow: ``pip install netcraq[arrow]``.
+docs/streams-arrow.md describes the guarantees. Needs pyarrow: ``pip install netcraq[arrow]``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Draft", "Files", "Garbage", "Item", "Lent", "Mapped", "Reader", "Rew
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A batch, and its position: the record of an ``offset`` of a ``partition``."""
+    """A batch with its position: the record at ``offset`` of ``partition``."""
 
     partition: int
     offset: int
@@ -42,8 +42,8 @@ class Item:
     _hold: streams.Hold | None
 
     def valid(self) -> bool:
-        """Whether the batch is unchanged: False if the node has reused its memory for other
-        records, because it was held for longer than the stream's stallMs.
+        """Whether the batch is unchanged. It returns False if the batch was held for longer than
+        the stream's stallMs, and the node has reused its memory for other records.
         """
         return self._hold is None or self._hold.valid()
 
@@ -52,8 +52,8 @@ class Reader:
     """Reads a stream of batches: ``for item in reader``. It is for one thread. Made by
     :func:`read`.
 
-    A batch, its columns, and anything that is made of them without copying keep their memory alive,
-    even when the reader has gone on or is closed.
+    A batch, its columns, and anything made from them without a copy keep their memory alive, even
+    after the reader has continued or was closed.
     """
 
     def __init__(self, reader: streams.Reader, files: Files, own: bool, trusted: bool) -> None:
@@ -63,13 +63,14 @@ class Reader:
         self._hold: streams.Hold | None = None
 
     def next(self, timeout: float | None = None) -> Item:
-        """The next batch. It releases the one before. Raises Timeout after timeout seconds; Overrun
-        if a batch was overwritten that was held for too long; Garbage if a record is not a batch.
+        """Wait for the next batch. Releases the previous batch. Raises Timeout after timeout
+        seconds, Overrun if a batch that was held too long was overwritten, and Garbage if a record
+        is not a batch.
         """
         while (found := next(self._batch, None)) is None:
             self._hold = None
             got = None if self._reader.overrun else self._reader.ready()
-            if got is None:  # it may wait for long
+            if got is None:  # it may wait long
                 self._files.give_back()
                 got = self._reader.next(timeout)
             self._batch, self._partition, self._hold = iter(got), got.partition, got.hold()
@@ -78,7 +79,7 @@ class Reader:
         return Item(self._partition, offset, batch, self._hold)
 
     def close(self) -> None:
-        """End it. Batches that are there stay."""
+        """Close the reader. Existing batches stay valid."""
         self._batch, self._hold = iter(()), None
         self._reader.close()
         if self._own:
@@ -89,7 +90,7 @@ class Reader:
         return self
 
     def __next__(self) -> Item:
-        """The next batch."""
+        """Wait for the next batch."""
         return self.next()
 
     def __enter__(self) -> Self:
@@ -97,15 +98,15 @@ class Reader:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """End it."""
+        """Close the reader."""
         self.close()
 
 
 def read(stream: str, *, files: Files | None = None, trusted: bool = False, **how: Any) -> Reader:
-    """Read a stream of batches. how: as of :func:`netcraq.streams.read`. files: of the same node; a
-    program that writes what it has read gives the writer the same. trusted: do not check that
-    offsets and indices in columns are in range; a program that may append to the stream can then
-    crash this one.
+    """Read a stream of batches. how: the arguments of :func:`netcraq.streams.read`. files: files of
+    the same node; a program that writes batches that it has read must give the same files to the
+    writer. trusted: do not check that offsets and indices in columns are in range; a program that
+    may append to the stream can then crash this one.
     """
     own = files is None
     if files is None:
@@ -116,11 +117,11 @@ def read(stream: str, *, files: Files | None = None, trusted: bool = False, **ho
 class Writer:
     """Appends batches to a partition of a stream.
 
-    Without files a whole batch is one record: it is copied into the record, and by the node into
-    the stream's memory. With files, which need a volatile stream, the record refers to buffers that
-    are in files; others are copied into a new file, unless they have no more bytes than inline.
-    rewritable: into a file that is used again when nobody reads it any more, which takes less time,
-    and is for readers that trust the writer.
+    Without files a whole batch is one record: the writer copies it into the record, and the node
+    copies the record into the stream's memory. With files, which need a volatile stream, the record
+    refers to buffers that are in files. Other buffers are copied into a new file, or into the
+    record if they have at most ``inline`` bytes. rewritable: use a file that is written again after
+    its last reader is done. That is faster, but the readers must trust the writer.
     """
 
     def __init__(
@@ -139,7 +140,7 @@ class Writer:
         self._rewritable = rewritable
 
     def append(self, batch: pa.RecordBatch, timeout: float | None = None) -> int:
-        """Append a batch, and say which offset it got."""
+        """Append a batch, and return its offset."""
         used: list[Mapped | Lent] = []
         if self._files is None:
             record = Encoder(batch, lambda address, size: None).record()

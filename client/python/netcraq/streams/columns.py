@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrow's columns as a record of a stream: how a batch is written down, and made again where its
-buffers lie (docs/streams-arrow.md). Needs pyarrow.
+"""Arrow columns as a record of a stream: encoding a batch, and decoding it with buffers that stay
+in the record's memory (docs/streams-arrow.md). Needs pyarrow.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ from pyarrow import types
 from netcraq.streams.memory import Garbage
 
 MAGIC, LAYOUT = b"NCARROW1", 1
-# magic, layout, nodes, buffers, files, bytes of the schema, bytes after it, rows. The record's data
-# begin 24 bytes after a multiple of 64, so what follows the header begins at one.
+# magic, layout, nodes, buffers, files, bytes of the schema, bytes after it, rows. A record's data
+# begin 24 bytes after a multiple of 64, so the part after the 40-byte header begins at a multiple
+# of 64.
 HEADER = struct.Struct("<8sIIIIIIQ")
-FILE = struct.Struct("<16sQ")  # its name, and how long it is
+FILE = struct.Struct("<16sQ")  # the file's name, and its length
 NODE = struct.Struct("<QqQII")  # length, nulls (-1: not known), offset, buffers, children
 BUFFER = struct.Struct("<IIQQ")  # file (0: this record), 0, offset, bytes
-ABSENT = 0xFFFFFFFF  # in place of a file: there is no such buffer
+ABSENT = 0xFFFFFFFF  # in place of a file number: the buffer does not exist
 ALIGN = 64
-MAX_FILES = 64  # of a record
-MAX_TIMES = 64  # a batch's buffers have at most this many times the bytes of its record and files
-DIGITS = {32: 9, 64: 18, 128: 38, 256: 76}  # of decimal numbers, by bits
+MAX_FILES = 64  # maximum number of files of a record
+MAX_TIMES = 64  # maximum ratio between a batch's buffers and the bytes of its record and files
+DIGITS = {32: 9, 64: 18, 128: 38, 256: 76}  # maximum digits of decimal numbers, by bits
 NOTHING = pa.py_buffer(b"")
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Where bytes are in a file that is shared. The file's name has 16 bytes."""
+    """A position in a shared file. The file's name has 16 bytes."""
 
     name: bytes
     file_bytes: int
@@ -42,9 +43,9 @@ class Piece:
 
 
 Find = Callable[[int, int], Piece | None]
-"""Finds in which file an address, and so many bytes from there, are."""
+"""Returns the file that contains a range of memory, given by address and length."""
 Open = Callable[[list[tuple[bytes, int]]], list[pa.Buffer]]
-"""Maps files of names and lengths."""
+"""Maps files, given by names and lengths."""
 
 
 class _Exported(ctypes.Structure):
@@ -71,8 +72,8 @@ def _rounded(n: int) -> int:
 
 
 def _kind(t: pa.DataType) -> tuple[str, int, list[pa.DataType]]:
-    """A type's buffers after its validity: "bits" with their width, "offsets" with theirs (and
-    "data", if they are into bytes); and its children, including a dictionary.
+    """A type's buffers after its validity: "bits" with their width, or "offsets" with theirs
+    ("data" if they point into bytes). Also the types of its children, including a dictionary.
     """
     if types.is_null(t):
         return "null", 0, []
@@ -101,15 +102,15 @@ def _kind(t: pa.DataType) -> tuple[str, int, list[pa.DataType]]:
 
 
 def _children(a: _Exported) -> list[_Exported]:
-    """An array's children, and its dictionary as the last of them."""
+    """An array's children; its dictionary, if it has one, is the last of them."""
     children = [a.children[i].contents for i in range(a.n_children)]
     return [*children, a.dictionary.contents] if a.dictionary else children
 
 
 class Encoder:
-    """Writes one batch down. ``record()`` is the record; ``copied`` says how many bytes of buffers
-    were copied for it, ``shared`` how many are in files. Values that readers would refuse are
-    refused with a ValueError.
+    """Encodes one batch. ``record()`` returns the record. ``copied`` is the number of bytes of
+    buffers that were copied for it, and ``shared`` the number of bytes that are in files. It raises
+    ValueError for values that readers would refuse.
     """
 
     def __init__(self, batch: pa.RecordBatch, find: Find) -> None:
@@ -122,11 +123,11 @@ class Encoder:
                 raise ValueError(f"column {name!r} has values that readers refuse: {e}") from None
         self.batch, self.find = batch, find
         self.copied = self.shared = 0
-        self.files: dict[bytes, tuple[int, int]] = {}  # by name: the number, and the length
+        self.files: dict[bytes, tuple[int, int]] = {}  # by name: the number and the length
         self._nodes: list[bytes] = []
         self._buffers: list[tuple[int, int, int]] = []
-        self._new: list[tuple[int, int]] = []  # addresses of buffers that are in no file, and their bytes
-        self._made: list[object] = []  # results made of offsets, at some of these addresses
+        self._new: list[tuple[int, int]] = []  # address and size of each buffer that is in no file
+        self._made: list[object] = []  # keeps computed offsets at some of these addresses alive
         for column in batch.columns:
             self._column(column)
         total = sum(size for _, _, size in self._buffers)
@@ -144,10 +145,10 @@ class Encoder:
             _Release(exported.release)(ctypes.pointer(exported))
 
     def _array(self, t: pa.DataType, a: _Exported, first: int, n: int, entries: bool = False) -> None:
-        """Note n values of an array, from one on. The rest of its buffers is left out, so a slice
-        takes no more than its values. A bitmap is cut at a byte, so up to 7 values stay in front.
-        entries: they are a map's entries, which are never null, and whose start Arrow's C++ library
-        does not check.
+        """Add n values of an array, beginning with the value ``first``. The rest of its buffers is
+        left out, so a slice takes no more space than its values. A bitmap can only be cut at a
+        byte, so up to 7 earlier values remain. entries: ``a`` is the entries of a map, which are
+        never null, and whose start Arrow's C++ library does not check.
         """
         while isinstance(t, pa.BaseExtensionType):
             t = t.storage_type
@@ -157,7 +158,7 @@ class Encoder:
         begin, end = begin - pad, begin + n
         children = _children(a)
         count = {"null": 0, "none": 1, "data": 3}.get(kind, 2)
-        nulls = n if kind == "null" else a.null_count if n == a.length else -1  # -1: not known
+        nulls = n if kind == "null" else a.null_count if n == a.length else -1  # -1: unknown
         self._nodes.append(NODE.pack(n, nulls, pad, count, len(children)))
         if count:
             self._buffer(None if entries else a.buffers[0], begin // 8, (end + 7) // 8, False)
@@ -180,9 +181,9 @@ class Encoder:
             self._array(child_type, child, *part, entries=types.is_map(t))
 
     def _offsets(self, a: _Exported, kind: str, width: int, cut: tuple[int, int, int]) -> tuple[int, int]:
-        """Note an array's offsets, and return which part of their target is sent. Unless the target
-        is in files, and so is not copied, the part in front is left out, and the offsets are
-        computed again.
+        """Add an array's offsets, and return the part of their target that is sent. It leaves out
+        the part in front of the first offset, and computes the offsets again, unless the target is
+        in files and so is not copied.
         """
         begin, pad, end = cut
         address = a.buffers[1]
@@ -204,21 +205,22 @@ class Encoder:
         return first, last
 
     def _in_files(self, a: _Exported, kind: str, last: int, offsets: tuple[int, int]) -> bool:
-        """Whether the target of an array's offsets is in files, and so are the offsets of a
-        list."""
+        """Whether the target of an array's offsets is in files; for lists, the offsets of the list
+        must be in files, too.
+        """
         if kind == "data":
             return not last or self.find(a.buffers[2], last) is not None
         return self.find(*offsets) is not None and all(self._all_in_files(child) for child in _children(a))
 
     def _all_in_files(self, a: _Exported) -> bool:
-        """Whether all buffers of an array are in files. Of each the first byte is enough: a file's
-        buffers are whole.
+        """Whether all buffers of an array are in files. It checks only the first byte of each,
+        because a buffer is either completely in a file or not at all.
         """
         buffers = [a.buffers[i] for i in range(a.n_buffers)]
         return all(not b or self.find(b, 1) is not None for b in buffers) and all(map(self._all_in_files, _children(a)))
 
     def _buffer(self, address: int | None, begin: int, end: int, needed: bool = True) -> None:
-        """Note the sent part of a buffer."""
+        """Add the part of a buffer that is sent."""
         size = end - begin
         if address:
             address += begin
@@ -228,17 +230,17 @@ class Encoder:
             number, _ = self.files.setdefault(piece.name, (1 + len(self.files), piece.file_bytes))
             self._buffers.append((number, piece.offset, size))
             self.shared += size
-        else:  # Arrow may have no buffer for an empty array: it is zeros
+        else:  # Arrow may have no buffer for an empty array; zeros replace it
             self._buffers.append((0, len(self._new), size))
             self._new.append((address or 0, size))
 
     @property
     def new_bytes(self) -> int:
-        """How many bytes the buffers take that are in no file."""
+        """The size of all buffers that are in no file."""
         return sum(_rounded(size) for _, size in self._new)
 
     def copy_new(self, to: memoryview) -> None:
-        """Copy the buffers that are in no file, each to the next place that is aligned."""
+        """Copy the buffers that are in no file, each to the next aligned place."""
         at = 0
         for address, size in self._new:
             if address and size:
@@ -248,7 +250,7 @@ class Encoder:
             at += _rounded(size)
 
     def head(self, name: bytes = b"", file_bytes: int = 0) -> bytes:
-        """The record without the buffers that are new: they follow, or are in a file of a name."""
+        """The record without the new buffers, which follow it or are in the named file."""
         schema = self.batch.schema.serialize()
         files = dict(self.files)
         number = 0
@@ -279,7 +281,7 @@ class Encoder:
         return bytes(out)
 
     def record(self) -> bytes:
-        """The record, with the buffers that are new."""
+        """The record with the new buffers."""
         head = self.head()
         out = bytearray(len(head) + self.new_bytes)
         out[: len(head)] = head
@@ -307,9 +309,9 @@ def _header(view: memoryview) -> tuple[int, int, int, int, int, int]:
 
 
 def decode(data: memoryview | bytes, base: object, open_files: Open, trusted: bool) -> pa.RecordBatch:
-    """Make a batch of a record. Its buffers lie in the record's memory, and in files. base lives as
-    long as one of the former does. The record is not trusted; but if trusted is set, the contents
-    of buffers of offsets and indices are.
+    """Make a batch from a record. Its buffers are in the record's memory, and in files. ``base`` is
+    kept alive by buffers in the record's memory. The record is not trusted, but if trusted is set,
+    offsets and indices in buffers are not checked.
     """
     whole = pa.py_buffer(data)
     view = memoryview(data)
@@ -355,7 +357,7 @@ def decode(data: memoryview | bytes, base: object, open_files: Open, trusted: bo
 
 
 class _Decoder:
-    """Makes arrays of nodes and buffers."""
+    """Makes arrays from nodes and buffers."""
 
     def __init__(
         self, nodes: Iterator[tuple[int, int, int, int, int]], buffers: Iterator[pa.Buffer | None], trusted: bool
@@ -363,7 +365,7 @@ class _Decoder:
         self.nodes, self.buffers, self.trusted = nodes, buffers, trusted
 
     def array(self, t: pa.DataType, rows: int | None = None) -> pa.Array:
-        """The next one, of a type."""
+        """The next array, of type t."""
         if isinstance(t, pa.BaseExtensionType):
             return pa.ExtensionArray.from_storage(t, self.array(t.storage_type, rows))
         length, nulls, offset, n_buffers, n_children = next(self.nodes)
@@ -380,7 +382,7 @@ class _Decoder:
         if buffers[0] is None:
             nulls = 0
         elif not self.trusted:
-            nulls = -1  # it is counted
+            nulls = -1  # nulls are counted
         if types.is_dictionary(t):
             indices = pa.Array.from_buffers(t.index_type, length, buffers, nulls, offset)
             indices.validate()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's files in memory: written once, mapped by others, and referred to by records of streams
-(docs/streams-arrow.md). Needs pyarrow.
+"""A node's files in memory. A file is written once, other programs map it, and records of streams
+refer to it (docs/streams-arrow.md). Needs pyarrow.
 """
 
 from __future__ import annotations
@@ -26,31 +26,33 @@ from netcraq.node.engine import configure
 from netcraq.streams.columns import MAX_FILES, Encoder, Piece, decode
 from netcraq.streams.memory import Garbage
 
-MAX_ANSWER = 1 << 20  # length of one answer of the server
-MAX_DESCRIPTORS = 128  # that have come, and belong to no answer yet
+MAX_ANSWER = 1 << 20  # maximum length of one answer of the server
+MAX_DESCRIPTORS = 128  # maximum number of received descriptors that belong to no answer yet
 KEPT = 128
-"""How many rewritable files of others a program keeps mapped: those that it read last."""
+"""Number of other programs' rewritable files that a program keeps mapped: those that it has read
+last.
+"""
 LET_GO, LET_GO_BYTES = 16, 32 << 20
-"""How many files that the program has let go of, and of how many bytes, the node may still hold for
-it: they are given back with what is asked for next.
+"""Maximum number, and bytes, of released files that the node may still hold for the program. They
+are given back together with the next request.
 """
 AT_MOST = 256
-"""How many are given back in one request."""
+"""Maximum number of files that one request gives back."""
 AT_ONCE = 1.0
-"""Seconds for which the server is asked to wait for a file that is free."""
+"""Seconds for which one request asks the server to wait for a free file."""
 
 
 class Mapped:
-    """A file that is mapped for reading. ``buffer`` is all of it; anything made of that keeps the
-    file mapped, and held at the node.
+    """A file that is mapped for reading. ``buffer`` is its whole content. Anything made from
+    ``buffer`` keeps the file mapped, and held at the node.
     """
 
     rewritable = False
 
     def __init__(self, owner: Files, request: int, name: str, fd: int, prot: int = mmap.PROT_READ) -> None:
-        """request: that which holds it; 0: the connection does."""
+        """request: the request that holds the file; 0: the connection holds it."""
         self.name = name
-        size = os.fstat(fd).st_size  # it is sealed: it stays
+        size = os.fstat(fd).st_size  # sealed, so it cannot change
         self._map = mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=prot)
         self._whole = pa.py_buffer(memoryview(self._map))
         self.address, self.size = self._whole.address, size
@@ -60,13 +62,14 @@ class Mapped:
 
     @property
     def buffer(self) -> pa.Buffer:
-        """All of it."""
+        """The whole content."""
         return pa.foreign_buffer(self.address, self.size, base=self)
 
 
 class Lent:
-    """A rewritable file, as its maker uses it: as long as this object lives, or anything made of
-    its ``buffer``, or a record refers to the file, its maker's ``Files`` do not write it again.
+    """A rewritable file in use by its maker. The maker's ``Files`` do not write the file again
+    while this object exists, or anything made from its ``buffer``, or a record that refers to the
+    file.
     """
 
     def __init__(self, mapped: Mapped) -> None:
@@ -75,24 +78,24 @@ class Lent:
 
     @property
     def buffer(self) -> pa.Buffer:
-        """All of it."""
+        """The whole content."""
         return pa.foreign_buffer(self.address, self.size, base=self)
 
 
 class Draft:
-    """A file that is being made: write to ``memory``, and ``seal`` it."""
+    """A file that is being written: write to ``memory``, and ``seal`` it."""
 
     def __init__(self, owner: Files, request: int, name: str, fds: list[int]) -> None:
         self.name, self._owner = name, owner
         mapped = Mapped(owner, request, name, fds[1])
-        # It will be written as a whole: page faults one by one would take longer.
+        # The whole file will be written, and page faults one by one would take longer.
         self._map = mmap.mmap(fds[0], mapped.size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self._mapped: Mapped | None = mapped
         self.memory = memoryview(self._map)
 
     def seal(self, key: str = "") -> Mapped:
-        """End writing to it: ``memory`` is gone, and nothing that was made of it may exist any
-        more. With a key others find it by that.
+        """End writing: ``memory`` is gone, and nothing made from it may exist anymore. If there is
+        a key, other programs find the file by it.
         """
         self.memory.release()
         self._map.close()
@@ -103,7 +106,7 @@ class Draft:
 
 
 class Rewrite:
-    """A rewritable file that is being written: as Draft, but that it stays mapped."""
+    """A rewritable file that is being written. It is like Draft, but stays mapped."""
 
     def __init__(self, own: _Own) -> None:
         self.name, self._own = own.mapped.name, own
@@ -111,9 +114,7 @@ class Rewrite:
         self.memory = memoryview(own.mapped._map)
 
     def seal(self) -> Lent:
-        """End writing to it, for now: ``memory`` is gone, and nothing that was made of it may exist
-        any more.
-        """
+        """End writing, for now: ``memory`` is gone, and nothing made from it may exist anymore."""
         self.memory.release()
         lent, self._lent = self._lent, None
         assert lent is not None, "it is sealed already"
@@ -121,7 +122,7 @@ class Rewrite:
 
 
 class _Own:
-    """A rewritable file of this program's."""
+    """A rewritable file of this program."""
 
     def __init__(self, mapped: Mapped) -> None:
         self.mapped = mapped
@@ -129,19 +130,19 @@ class _Own:
         self._lent: weakref.ref[Lent] | None = None
 
     def lend(self) -> Lent:
-        """To write to it, and use what was written."""
+        """Lend the file, so that the program can write it and use the result."""
         lent = Lent(self.mapped)
         self._lent, self.free = weakref.ref(lent), False
         return lent
 
     def lent(self) -> bool:
-        """Whether this program has something in it."""
+        """Whether this program uses the file."""
         return self._lent is not None and self._lent() is not None
 
 
 @contextlib.contextmanager
 def _closed(fds: list[int]) -> Iterator[None]:
-    """Close descriptors: mapped memory no longer needs them."""
+    """Close descriptors at the end; mapped memory does not need them."""
     try:
         yield
     finally:
@@ -150,19 +151,19 @@ def _closed(fds: list[int]) -> Iterator[None]:
 
 
 def _step(size: int) -> int:
-    """The size of a rewritable file for so many bytes: few different ones, so that they are used
-    again; at most a quarter more.
+    """The size of a rewritable file for so many bytes. There are few different sizes, so that files
+    can be reused; a size is at most a quarter larger.
     """
     unit = max(4096, 1 << max(0, size.bit_length() - 3))
     return min((size + unit - 1) // unit * unit, max(size, 1 << 30))
 
 
 class Files:
-    """The files of a node, over its Unix socket. The node holds what is mapped for as long as this
-    object's connection lasts. It may be used by several threads, which wait for each other.
+    """The files of a node, over its Unix socket. The node holds mapped files until this object's
+    connection ends. Several threads may use it; they wait for each other.
 
     ``copied`` counts the bytes that were copied into new files and records, ``shared`` those that
-    were not, since they were in files.
+    were not copied because they were in files.
     """
 
     def __init__(
@@ -171,25 +172,25 @@ class Files:
         self._config = configure(socket, namespace, "", timeout, timeout, 64)
         self._lock = threading.Lock()
         self._socket: Any = None
-        self._generation = 0  # counts connections: what was held by one before is no longer
-        self._singly = False  # the server has no openFiles
+        self._generation = 0  # counts connections; what an earlier connection held is no longer held
+        self._singly = False  # the server does not support openFiles
         self._last = 0
         self._buffer = b""
         self._fds: list[int] = []
-        self._ended: set[Any] = set()  # requests that were answered for the last time, meanwhile
+        self._ended: set[Any] = set()  # requests whose last answer arrived during another request
         self._released: collections.deque[tuple[int, int]] = collections.deque()
-        # Files that the connection holds, and that are no longer used, with their bytes.
+        # Unused files that the connection still holds, with their sizes.
         self._unused: collections.deque[tuple[tuple[str, int], int]] = collections.deque()
         self._known: weakref.WeakValueDictionary[str, Mapped] = weakref.WeakValueDictionary()
-        self._places: list[tuple[int, int, weakref.ref[Mapped]]] = []  # by address; the sizes
-        self._own: list[_Own] = []  # rewritable files, and others' that are kept
+        self._places: list[tuple[int, int, weakref.ref[Mapped]]] = []  # address, size and file, by address
+        self._own: list[_Own] = []  # this program's rewritable files
         self._kept: collections.OrderedDict[str, Mapped] = collections.OrderedDict()
         self.copied = self.shared = 0
 
-    # Requests. Those that hold something last, so it is their numbers that are kept.
+    # # Requests. The last request that holds a file keeps it held, so its number is kept.
 
     def _ask(self, func: str, data: dict[str, Any]) -> tuple[int, dict[str, Any], list[int]]:
-        """Send a request, and return its first answer: the request's number, the data, and the
+        """Send a request, and return the request's number, the data of its first answer, and the
         descriptors.
         """
         with self._lock:
@@ -269,18 +270,18 @@ class Files:
         return answer
 
     def _over(self, request: int, generation: int) -> None:
-        """A request may end. It may be called anywhere, also while another one is made."""
+        """Let a request end later. It may be called anywhere, even during another request."""
         self._released.append((request, generation))
         self._settle()
 
     def _let_go(self, file: tuple[str, int], generation: int) -> None:
-        """A file is no longer used. As _over, but that it may wait for the next request."""
+        """Release a file. Like _over, but it may wait for the next request."""
         self._unused.append((file, generation))
         self._settle()
 
     def give_back(self) -> None:
-        """Give back now what is no longer used. Readers do so before they wait. Other programs may
-        call it before a time in which they open no files.
+        """Give back unused files immediately. Readers do so before they wait. Other programs may
+        call it before a period in which they open no files.
         """
         self._settle(0, 0)
 
@@ -295,12 +296,12 @@ class Files:
                 if due() and (names := self._taken()):
                     self._exchange("openFiles", {"giveBack": names})
             except node.NodeError:
-                pass  # the connection is gone, and all requests with it
+                pass  # the connection has ended, and with it all its requests
             finally:
                 self._lock.release()
 
     def _taken(self) -> list[str]:
-        """What to give back with the next request."""
+        """The files to give back with the next request."""
         names = []
         while self._unused and len(names) < AT_MOST:
             (name, _), generation = self._unused.popleft()
@@ -314,7 +315,7 @@ class Files:
             if generation != self._generation or self._socket is None:
                 continue
             self._exchange("cancel", {"id": request})
-            # Nothing is left unread: the server would end the connection for that.
+            # Read all answers, because the server ends a connection that leaves answers unread.
             try:
                 while request not in self._ended:
                     self._ended.add(self._receive().get("id"))
@@ -325,7 +326,7 @@ class Files:
     # Files.
 
     def _adopt(self, request: int, told: dict[str, Any], fds: list[int], prot: int = mmap.PROT_READ) -> Mapped:
-        """Map what a request lent; the request holds it."""
+        """Map the file of a request's result; the request holds it."""
         with _closed(fds):
             try:
                 mapped = Mapped(self, request, told["file"], fds[0], prot)
@@ -336,7 +337,7 @@ class Files:
         return mapped
 
     def _enter(self, mapped: Mapped) -> Mapped:
-        """Register a file by its name, and by its address."""
+        """Register a file by its name and its address."""
         with self._lock:
             self._known[mapped.name] = mapped
             kept = [p for p in self._places if p[2]() is not None]
@@ -345,15 +346,16 @@ class Files:
         return mapped
 
     def make(self, size: int) -> Draft:
-        """Make a file to be written to. Its content is shared without a copy."""
+        """Create a file to write to. Its content is shared without a copy."""
         request, told, fds = self._ask("makeFile", {"bytes": size})
         with _closed(fds):
             return Draft(self, request, told["file"], fds)
 
     def rewrite(self, size: int) -> Rewrite:
-        """A file to be written to, of at least a size, that is used again when nobody reads it any
-        more: it is neither zeroed nor mapped again. Its readers must trust this program not to
-        write to it while they read. If there is no memory for one more file, it waits for one.
+        """A file of at least the given size to write to, which is reused when no one reads it
+        anymore: it is neither zeroed nor mapped again. Its readers must trust this program not to
+        write to it while they read. If there is no memory for another file, it waits for a free
+        one.
         """
         size = _step(size)
         own = self._free(size, 0)
@@ -367,7 +369,7 @@ class Files:
         return Rewrite(own)
 
     def _free(self, size: int, wait: float) -> _Own | None:
-        """A rewritable file of this program's that is free."""
+        """A free rewritable file of this program."""
         deadline = time.monotonic() + wait
         while True:
             mine = [own for own in self._own if own.mapped.size == size and not own.lent()]
@@ -387,18 +389,18 @@ class Files:
     def _another(self, size: int) -> _Own:
         answer = self._ask("makeFile", {"bytes": size, "rewritable": True})
         mapped = self._adopt(*answer, mmap.PROT_READ | mmap.PROT_WRITE)
-        self._ask("sealFile", {"file": mapped.name})  # nobody else can write to it
+        self._ask("sealFile", {"file": mapped.name})  # from now on no other program can write to it
         own = _Own(self._enter(mapped))
         self._own.append(own)
         return own
 
     def open(self, name: str, trusted: bool = False) -> Mapped:
-        """Map a file. trusted: it may be one that its maker can still write to."""
+        """Map a file. trusted: the file may be one that its maker can still write to."""
         return self.open_all([name], trusted)[0]
 
     def open_all(self, names: Sequence[str], trusted: bool = False) -> list[Mapped]:
-        """As open, for several: those that are not mapped yet are requested together, and what is
-        no longer used is given back.
+        """Like open, for several files: one request opens those that are not mapped yet, and gives
+        back unused files.
         """
         there = {name: mapped for name in names if (mapped := self._known.get(name)) is not None}
         missing = [name for name in dict.fromkeys(names) if name not in there]
@@ -418,7 +420,7 @@ class Files:
             return [self._opened_alone(name, trusted) for name in names]
         try:
             told, fds, generation = self._ask_for(data)
-        except node.Unavailable:  # the connection had ended
+        except node.Unavailable:  # the connection has ended
             told, fds, generation = self._ask_for(data)
         except node.InvalidArgument as e:
             if "there is no function" not in str(e):
@@ -443,7 +445,7 @@ class Files:
         return [self._enter(one) for one in mapped]
 
     def _opened_alone(self, name: str, trusted: bool) -> Mapped:
-        """By openFile, which older servers have, too."""
+        """Open a file by openFile, which older servers support, too."""
         data = {"file": name, "rewritable": trusted}
         try:
             answer = self._ask("openFile", data)
@@ -452,7 +454,7 @@ class Files:
         return self._enter(self._adopt(*answer))
 
     def _ask_for(self, data: dict[str, Any]) -> tuple[dict[str, Any], list[int], int]:
-        """Request files, and give back others. The result belongs to a connection."""
+        """Open files, and give back others. The result belongs to a connection."""
         with self._lock:
             self._flush()
             _, told, fds = self._exchange("openFiles", {**data, "giveBack": self._taken()})
@@ -461,7 +463,7 @@ class Files:
         return told, fds, generation
 
     def _keep(self, mapped: Mapped) -> None:
-        """Have a file that will be written again stay mapped."""
+        """Keep a file mapped that will be written again."""
         with self._lock:
             self._kept[mapped.name] = mapped
             self._kept.move_to_end(mapped.name)
@@ -469,7 +471,7 @@ class Files:
                 self._kept.popitem(last=False)
 
     def find(self, address: int, size: int) -> tuple[Mapped, int] | None:
-        """Which file that is mapped has some bytes, and where."""
+        """The mapped file that contains a range of memory, and the offset of the range in it."""
         places = self._places
         i = bisect.bisect_right(places, address, key=lambda p: p[0]) - 1
         if i < 0:
@@ -483,9 +485,9 @@ class Files:
     def write(
         self, batch: pa.RecordBatch, inline: int = 0, rewritable: bool = False
     ) -> tuple[bytes, list[Mapped | Lent]]:
-        """Encode a batch as a record, and return the files that it refers to: those that contain
-        its buffers, and a new one, or one that is rewritten, for the others, unless they have no
-        more bytes than inline.
+        """Encode a batch as a record, and return the files to which it refers. These are the files
+        that contain the batch's buffers, and a new or rewritten file for the other buffers if they
+        have more bytes than inline.
         """
         used: dict[str, Mapped | Lent] = {}
 
@@ -510,7 +512,9 @@ class Files:
         return record, list(used.values())
 
     def read(self, record: bytes | memoryview, base: object, trusted: bool) -> pa.RecordBatch:
-        """Make a batch of a record. base keeps the record, while it lives; None: nothing does."""
+        """Make a batch from a record. The batch keeps ``base`` alive, which must keep the record
+        alive. None: nothing keeps the record.
+        """
 
         def open_files(files: list[tuple[bytes, int]]) -> list[pa.Buffer]:
             opened = self.open_all([name.hex() for name, _ in files], trusted)
@@ -528,10 +532,11 @@ class Files:
         return decode(record, base, open_files, trusted)
 
     def decoded(self, key: str, decode_it: Callable[[], pa.RecordBatch], trusted: bool = False) -> pa.RecordBatch:
-        """The batch under a key in the node's cache; if there is none, decode it, and put it there.
-        The key says what is decoded, by its content's hash, and how: for example "parquet:" and
-        SHA-256. Of several callers at the same time, in any process, only one decodes. If there is
-        no room for the batch, only this caller has it.
+        """The batch under a key in the node's cache. If there is none, decode_it makes it, and it
+        is put into the cache. The key must identify the source, by a hash of its content, and the
+        way of decoding: for example "parquet:" and a SHA-256. Of several concurrent callers, in any
+        processes, only one decodes. If the cache has no room for the batch, only this caller gets
+        it.
         """
         request, told, fds = self._ask("openFile", {"key": key})
         if told.get("file"):
@@ -539,7 +544,8 @@ class Files:
         try:
             batch = decode_it()
             encoder = Encoder(batch, lambda address, size: None)
-            # The file is a record, with its buffers, which 24 bytes in front make aligned.
+            # The file contains a record with its buffers; 24 bytes in front of it align the
+            # buffers.
             head = encoder.head()
             body = 24 + len(head)
             try:
@@ -562,7 +568,7 @@ class Files:
         return decode(memoryview(mapped.buffer)[24:], mapped, none, trusted)
 
     def close(self) -> None:
-        """End it. What is mapped stays mapped, but the node no longer holds it."""
+        """End the connection. Mapped files stay mapped, but the node no longer holds them."""
         with self._lock:
             self._disconnect()
 
@@ -571,6 +577,6 @@ class Files:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """End it."""
+        """End the connection."""
         with contextlib.suppress(OSError):
             self.close()

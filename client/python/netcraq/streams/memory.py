@@ -23,11 +23,11 @@ CURSOR_BYTES = 4096
 MAX_PARTITIONS = 32
 OBJECT_SIZES = [1 << n for n in range(10, 21)]
 MIN_OBJECTS, MAX_OBJECTS = 4, 1 << 16
-# Python before 3.14 does not know these.
+# Python before 3.14 does not define these.
 F_GET_SEALS, F_SEAL_SHRINK = 1034, 2
 
-# Words of the segment's header, of an object's, and of a cursor page's cell, counted in 8 bytes;
-# and of the cursor page's own, in 4.
+# Positions in the segment's header, an object's header, and a cell of the cursor page, in units of
+# 8 bytes; and in the cursor page's own header, in units of 4 bytes.
 BEGUN, ENDED = 8, 9
 NUMBER, FIRST, STATE = 0, 1, 2
 HELD, NEXT, WANT = 0, 1, 2
@@ -35,7 +35,7 @@ BELL, WAITING = 16, 17
 CELL, CELL_BYTES, FREED = 128, 64, 24
 
 FUTEX_WAIT, FUTEX_WAKE = 0, 1
-# The number of the system call, which Python does not know.
+# The number of the system call, which Python does not define.
 FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221}.get(platform.machine())
 
 
@@ -45,8 +45,9 @@ class Garbage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record. With push, ``data`` lies in the node's memory, and is valid until the batch is
-    released. ``mark`` is the producer's; ``time`` when it was appended, in seconds.
+    """A record. With push, ``data`` is in the node's memory, and is valid until the batch is
+    released. ``mark`` was set by the producer; ``time`` is when the record was appended, in
+    seconds.
     """
 
     data: bytes | memoryview
@@ -55,8 +56,8 @@ class Record:
 
 
 def mapped(fd: int, size: int, prot: int) -> mmap.mmap:
-    """Map a file. It must have the stated length, and be sealed so that this cannot change: a
-    program that reads beyond a file's end is sent SIGBUS.
+    """Map a file. It must have the stated length, and be sealed so that its length cannot change.
+    Otherwise a program that reads beyond its end is sent SIGBUS.
     """
     try:
         sealed = fcntl.fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK
@@ -68,7 +69,7 @@ def mapped(fd: int, size: int, prot: int) -> mmap.mmap:
 
 
 class Segment:
-    """A partition's memory, for reading. Nothing is believed of it."""
+    """A partition's memory, for reading. Its content is not trusted."""
 
     def __init__(self, fd: int, size: int) -> None:
         if sys.byteorder != "little":
@@ -86,20 +87,20 @@ class Segment:
             raise Garbage("a segment that is not as long as it says")
 
     def begun(self) -> int:
-        """How many objects were ever begun."""
+        """The number of objects ever begun."""
         return self._words[BEGUN]
 
     def slot(self, number: int) -> int:
-        """Where an object is."""
+        """The position of an object."""
         return HEADER_BYTES + number % self.objects * self.object_bytes
 
     def valid(self, number: int) -> bool:
-        """Whether an object is there, and all that was read of it until now was its own."""
+        """Whether an object exists, and everything read from it so far was its own data."""
         return self._words[self.slot(number) // 8 + NUMBER] == number
 
     def look(self, number: int) -> tuple[int, int, int, int] | None:
-        """An object's first offset, where its records begin and end by now, and how many there are.
-        None: it is not there.
+        """An object's first offset, the present beginning and end of its records, and their number.
+        None: the object does not exist.
         """
         at = self.slot(number)
         words = at // 8
@@ -116,11 +117,11 @@ class Segment:
         return first, begin, begin + used, state & 0xFFFFFFFF
 
     def close(self) -> None:
-        """Unmap it, when nobody reads records in it any more."""
+        """Unmap the segment, after the last of its records is released."""
         self._words.release()
         with contextlib.suppress(BufferError):
             self.bytes.release()
-        with contextlib.suppress(BufferError):  # it goes with the last record that is kept
+        with contextlib.suppress(BufferError):  # otherwise it is unmapped with the last kept record
             self._map.close()
 
 
@@ -144,7 +145,7 @@ class Cursor:
         return self._halves[BELL]
 
     def waiting(self, yes: bool) -> None:
-        """Say whether the consumer is about to sleep."""
+        """Set whether the consumer is about to sleep."""
         self._halves[WAITING] = int(yes)
         with self._fence:  # reads after this do not return older values
             pass
@@ -154,7 +155,7 @@ class Cursor:
         futex_wait(self._address + 4 * BELL, bell, seconds)
 
     def let_go(self, cell: int, held: int, following: int) -> None:
-        """Say that objects before ``held``, and records before ``following``, are done with."""
+        """Publish that objects before ``held``, and records before ``following``, are done."""
         words = (CELL + cell * CELL_BYTES) // 8
         self._words[words + NEXT] = following
         self._words[words + HELD] = held
@@ -168,7 +169,7 @@ class Cursor:
             futex_wake(self._address + freed)
 
     def close(self) -> None:
-        """Unmap it."""
+        """Unmap the page."""
         self._words.release()
         self._halves.release()
         self._view.release()
@@ -199,7 +200,7 @@ def _futex(address: int, what: int, value: int, timeout: _Timespec | None) -> No
 
 
 def futex_wait(address: int, value: int, seconds: float) -> None:
-    """Sleep while a word has a value, for some seconds at most."""
+    """Sleep while a word has a value, at most for the given seconds."""
     if FUTEX is None:
         time.sleep(min(seconds, 0.001))
         return
@@ -207,6 +208,6 @@ def futex_wait(address: int, value: int, seconds: float) -> None:
 
 
 def futex_wake(address: int) -> None:
-    """Wake all who sleep at a word."""
+    """Wake all threads that sleep at a word."""
     if FUTEX is not None:
         _futex(address, FUTEX_WAKE, 1 << 30, None)

@@ -19,28 +19,28 @@ from netcraq import node
 from netcraq.node.engine import configure
 from netcraq.streams.memory import MAX_PARTITIONS, RECORD, Cursor, Garbage, Record, Segment
 
-SLEEP = 0.2  # seconds after which a reader that sleeps looks whether the server is there
-FIRST_PAUSE, MAX_PAUSE = 0.01, 1.0  # before it connects again
-MAX_ANSWER = 1 << 20  # bytes
-WAIT_MS = 1000  # how long pull makes the server wait for a record
-# A server that ends, or does not listen, or has other memory: connect again, and read on.
+SLEEP = 0.2  # seconds after which a sleeping reader checks whether the server still exists
+FIRST_PAUSE, MAX_PAUSE = 0.01, 1.0  # pauses before it connects again
+MAX_ANSWER = 1 << 20  # maximum bytes of an answer
+WAIT_MS = 1000  # time that the server waits for a record, with pull
+# After these errors the reader connects again and continues: the server ended, does not listen, or
+# has other memory.
 TEMPORARY = (node.Unavailable, node.Draining, node.Canceled, node.Internal, node.Timeout, OSError)
 
 
 class Overrun(Exception):
-    """The reader was too slow, and was moved on while it read: what it has read of the batch may
-    have been overwritten.
+    """The reader was too slow and was moved on, and its batch may have been overwritten while the
+    program read it.
     """
 
 
 class Halted(Exception):
-    """Raised to end somebody's wait."""
+    """Raised to end a wait in another thread."""
 
 
 class Hold:
-    """While this object lives, and the node does not move its consumer on, the records that it
-    belongs to stay unchanged: the node does not get back the object that contains them, even when
-    their reader is closed.
+    """Keeps records unchanged while this object exists, even after their reader is closed: the node
+    does not reuse the object that contains them, unless it moves the slow consumer on.
     """
 
     def __init__(self, way: _Push, part: _Part, number: int) -> None:
@@ -48,11 +48,11 @@ class Hold:
         way.pin(part, number)
 
     def valid(self) -> bool:
-        """Whether the records are still there: all that was read of them until now was theirs."""
+        """Whether everything read from the records so far was their own data."""
         return self._part.segment.valid(self._number)
 
     def __del__(self) -> None:
-        """Let go."""
+        """Release the records."""
         if not self.valid():
             self._way.reader.overrun = True
         self._way.unpin(self._part, self._number)
@@ -60,8 +60,8 @@ class Hold:
 
 class Batch:
     """Consecutive records of one partition: ``for offset, record in batch``. ``offset`` is the
-    first one's, ``following`` that after the last; ``missed`` says how many before the first were
-    gone; ``incarnation`` is the stream's.
+    first record's, ``following`` the one after the last record. ``missed`` is the number of records
+    before the first that were gone. ``incarnation`` identifies the stream among those of its name.
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class Batch:
         self._hold = hold
 
     def hold(self) -> Hold | None:
-        """Keep the records' memory beyond the batch's release, until the hold is dropped; to be
-        called before the release. None: the records are copies.
+        """Keep the records' memory after the batch's release, until the returned object is dropped.
+        Call it before the release. None: the records are copies.
         """
         return self._hold()
 
@@ -94,16 +94,16 @@ class Batch:
         return self.offset + len(self.records)
 
     def __len__(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return len(self.records)
 
     def __iter__(self) -> Iterator[tuple[int, Record]]:
-        """The records, by offset."""
+        """Iterate over offsets and records."""
         return enumerate(self.records, self.offset)
 
     def release(self) -> None:
-        """Say that the batch is done with. Raises Overrun. The reader releases a batch before it
-        gives the next.
+        """End the use of the batch. Raises Overrun. The reader releases a batch before it returns
+        the next one.
         """
         release, self._release = self._release, None
         if release is not None:
@@ -127,12 +127,12 @@ def read(
 ) -> Reader:
     """Read a stream.
 
-    socket, namespace: as of :func:`netcraq.node.connect`. consumer: a name, whose position the node
-    remembers. partitions: which; all, if left out. start: "earliest", "latest", or "": where the
-    consumer was, otherwise the earliest; unless there are offsets, one for each of the partitions,
-    and the incarnation that they belong to. pull: request records instead of mapping memory;
-    batch_bytes bounds an answer. skip: the node moves this reader on rather than wait for it. wait:
-    how long to wait for the server, in seconds.
+    socket, namespace: as in :func:`netcraq.node.connect`. consumer: a name; the node remembers the
+    position of this consumer. partitions: the partitions to read; default: all. start: "earliest",
+    "latest", or "" for the consumer's last position, otherwise the earliest. It is ignored if there
+    are offsets, one for each partition, with the incarnation that they belong to. pull: request
+    records instead of mapping memory; batch_bytes bounds an answer. skip: the node moves this
+    reader on instead of waiting for it. wait: seconds to wait for the server.
     """
     reader = Reader(
         stream, configure(socket, namespace, "", wait, 5.0, 64), consumer, list(partitions), start, list(offsets),
@@ -164,13 +164,13 @@ class Reader:
         self.start, self.incarnation, self.skip, self.batch_bytes = start, incarnation, skip, batch_bytes
         self.next_offset: dict[int, int] = dict(zip(partitions, offsets, strict=False))
         self._kind: type[_Push] | type[_Pull] = _Pull if pull else _Push
-        self.overrun = False  # of held records
+        self.overrun = False  # held records were overwritten
         self._last: Batch | None = None
         self._way: _Push | _Pull | None = None
         self._halted = threading.Event()
 
     def begin(self) -> None:
-        """Begin to read: :func:`read` has done it."""
+        """Start to read. :func:`read` has already called it."""
         self._begin(time.monotonic() + self.config.wait)
 
     def _begin(self, deadline: float | None) -> None:
@@ -187,8 +187,8 @@ class Reader:
             pause = min(2 * pause, MAX_PAUSE)
 
     def next(self, timeout: float | None = None) -> Batch:
-        """The next batch. It releases the one before. Raises Timeout after timeout seconds, and
-        Overrun, where records that were held have been overwritten meanwhile.
+        """Wait for the next batch. Releases the previous batch. Raises Timeout after timeout
+        seconds, and Overrun if held records were overwritten meanwhile.
         """
         self.release()
         if self.overrun:
@@ -210,30 +210,31 @@ class Reader:
             return batch
 
     def ready(self) -> Batch | None:
-        """The next batch, if it lies in the memory that is mapped. It releases the one before."""
+        """The next batch, if it is already in the mapped memory. Releases the previous batch."""
         self.release()
         if isinstance(self._way, _Push):
             self._last = self._way.look()
         return self._last
 
     def release(self) -> None:
-        """Release the batch that was given last."""
+        """Release the batch that was returned last."""
         last, self._last = self._last, None
         if last is not None:
             last.release()
 
     def halt(self) -> None:
-        """Have who waits in another thread get Halted, within a second."""
+        """Make a waiting thread raise Halted, within a second."""
         self._halted.set()
 
     def go_on(self) -> None:
-        """Raise Halted, if it was."""
+        """Raise Halted if halt was called."""
         if self._halted.is_set():
             raise Halted("the reader was closed")
 
     def begins(self, partition: int, offset: int, missed: int) -> None:
-        """Note where a partition is read on. Records that were missed before are still to be
-        reported by a batch, even by one of another connection."""
+        """Note where a partition continues. Records missed earlier must still be reported with a
+        batch, even if that batch comes over another connection.
+        """
         if missed > offset:
             raise Garbage(f"{missed} records are missed before record {offset}")
         self.next_offset[partition] = offset - missed
@@ -248,7 +249,7 @@ class Reader:
             way.close()
 
     def close(self) -> None:
-        """End it, and give back what it held."""
+        """Close the reader, and release its batches."""
         self._last = None
         self._end_way()
 
@@ -257,7 +258,7 @@ class Reader:
         return self
 
     def __next__(self) -> Batch:
-        """The next batch."""
+        """Wait for the next batch."""
         return self.next()
 
     def __enter__(self) -> Self:
@@ -265,26 +266,26 @@ class Reader:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """End it."""
+        """Close the reader."""
         self.close()
 
 
 class _Part:
-    """A partition that is mapped."""
+    """A mapped partition."""
 
     def __init__(self, told: dict[str, Any], cell: int, fd: int) -> None:
         self.number = _number(told["partition"])
         self.cell = cell
         self.segment = Segment(fd, _number(told["bytes"]))
         self.object = _number(told["object"])
-        self.skip = _number(told["offset"])  # records before this one were read before
-        self.pins: dict[int, int] = {}  # objects that holds keep, and how many
+        self.skip = _number(told["offset"])  # records before this one were already read
+        self.pins: dict[int, int] = {}  # number of holds by object
         self.at = 0  # bytes of the object that were read
-        self.offset = 0  # of the record there
+        self.offset = 0  # offset of the record at that position
 
 
 def _number(told: Any) -> int:
-    """A number of 64 bits."""
+    """A 64-bit number."""
     if isinstance(told, int) and 0 <= told < 1 << 64:
         return told
     raise Garbage(f"{told!r:.40} is no number")
@@ -299,8 +300,8 @@ class _Push:
         self.parts: list[_Part] = []
         self.cursor: Cursor | None = None
         self.pinned = 0
-        self.closing = False  # when nothing is pinned any more
-        self.pinning = threading.RLock()  # a hold may end anywhere, and in any thread
+        self.closing = False  # the memory is unmapped when nothing is pinned
+        self.pinning = threading.RLock()  # a hold may end in any thread
         where = reader.config.socket
         if where.startswith("tcp://"):
             raise node.InvalidArgument("memory is passed by a Unix socket only", "read with pull=True")
@@ -384,9 +385,9 @@ class _Push:
                     return found
 
     def _ended(self) -> Exception | None:
-        """Why the subscription has ended, if it has."""
+        """The reason why the subscription has ended, or None."""
         assert self.cursor is not None
-        for _ in range(16):  # look at more the next time
+        for _ in range(16):  # further messages are processed at the next check
             if not select.select([self.socket], [], [], 0)[0]:
                 break
             try:
@@ -424,7 +425,7 @@ class _Push:
                 self.cursor.waiting(False)
 
     def look(self) -> Batch | None:
-        """The next batch, if there is one."""
+        """The next batch, or None if there is no new record."""
         for _ in self.parts:
             part = self.parts[self.turn]
             self.turn = (self.turn + 1) % len(self.parts)
@@ -434,8 +435,8 @@ class _Push:
 
     def _look_at(self, p: _Part) -> Batch | None:
         r, s = self.reader, p.segment
-        # Each round goes to another object. There are more rounds than objects only if the memory
-        # changes meanwhile: then the bell is rung, so a reader that has found nothing does not
+        # Each round goes to another object. More rounds than objects are needed only if the memory
+        # changes meanwhile. Then the bell is rung, so a reader that finds nothing does not go to
         # sleep.
         for _ in range(s.objects + 2):
             begun = s.begun()
@@ -452,13 +453,13 @@ class _Push:
                 length, _, mark, when = RECORD.unpack_from(s.bytes, at)
                 data = s.bytes[at + RECORD.size : at + RECORD.size + length]
                 if at + RECORD.size + length > end:
-                    break  # overwritten while it was read, or garbage
+                    break  # overwritten while it was being read, or garbage
                 at += RECORD.size + (length + 7) // 8 * 8
                 if offset < p.skip:
                     offset += 1
                     continue
                 records.append(Record(bytes(data) if r.skip else data, mark, when / 1e9))
-            if not s.valid(p.object):  # all that was read may be another one's
+            if not s.valid(p.object):  # the bytes may already belong to another object
                 self._moved_on(p)
                 continue
             if at != end or offset + len(records) - first != count:
@@ -471,22 +472,22 @@ class _Push:
                 return Batch(self.incarnation, p.number, offset, records, missed, release, self._hold(p))
             if p.object + 1 >= begun:
                 return None
-            # begun was read before the object: it is complete, and all of it was read.
+            # begun was read before the object, so the object is complete, and all of it was read.
             p.object, p.at = p.object + 1, 0
             self._let_go(p)
         return None
 
     def _moved_on(self, p: _Part) -> None:
-        """The object was overwritten: the reader was moved on, to the newest."""
+        """Continue at the newest object, because the present one was overwritten."""
         p.object, p.at = max(p.object + 1, p.segment.begun() - 1), 0
         self._let_go(p)
 
     def _release(self, p: _Part, number: int, first: int, following: int) -> Callable[[], None]:
         def release() -> None:
             if self.cursor is None:
-                return  # the connection has ended: they are read again
+                return  # the connection has ended, and these records will be read again
             if not self.reader.skip and not p.segment.valid(number):
-                # These count as missed; those before were counted with them.
+                # These records count as missed; earlier missed records were already counted.
                 self.reader.next_offset[p.number] = first
                 raise Overrun("the reader was too slow")
             self.reader.next_offset[p.number] = following
@@ -499,13 +500,13 @@ class _Push:
         return lambda: None if self.reader.skip else Hold(self, p, number)
 
     def pin(self, p: _Part, number: int) -> None:
-        """Keep an object."""
+        """Hold an object."""
         with self.pinning:
             p.pins[number] = p.pins.get(number, 0) + 1
             self.pinned += 1
 
     def unpin(self, p: _Part, number: int) -> None:
-        """Give it back, when it was kept for the last time."""
+        """End one hold of an object, and release the object after the last one."""
         with self.pinning:
             self.pinned -= 1
             p.pins[number] -= 1
@@ -524,7 +525,7 @@ class _Push:
             self.cursor.let_go(p.cell, min(held, p.object), self.reader.next_offset[p.number])
 
     def close(self) -> None:
-        """Give back what is held: at once, or when the last hold ends."""
+        """Release the memory: at once, or when the last hold ends."""
         with self.pinning:
             self.closing = True
             if self.pinned == 0:
@@ -541,7 +542,7 @@ class _Push:
 
 
 class _Pull:
-    """Requests records: from one partition after the other, and then waits while there are none."""
+    """Requests records from one partition after another, and waits if there are none."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -556,7 +557,8 @@ class _Pull:
         reader.incarnation = reader.incarnation or told["incarnation"]
         self.turn = 0
         try:
-            for n in self.partitions if reader.consumer else ():  # from now on what it has not read is held
+            # from now on the node keeps the records that the consumer has not read
+            for n in self.partitions if reader.consumer else ():
                 answer = self._ask(n, maxRecords=1)
                 reader.begins(n, answer["offset"], answer.get("missed", 0))
         except BaseException:
@@ -576,10 +578,10 @@ class _Pull:
             n = self.partitions[self.turn]
             self.turn = (self.turn + 1) % len(self.partitions)
             left = WAIT_MS if deadline is None else max(0, min(WAIT_MS, int((deadline - time.monotonic()) * 1000)))
-            # A reader that waits for one partition does not see the others: it waits briefly for
-            # each.
+            # While it waits for one partition it does not see the others, so it waits only briefly
+            # for each.
             wait = left if len(self.partitions) == 1 else min(left, 20)
-            look = empty < len(self.partitions) > 1  # each of them once, before waiting for any
+            look = empty < len(self.partitions) > 1  # ask each of them once before waiting
             answer = self._ask(n, waitMs=0 if look else wait)
             if records := [_record(x) for x in answer["records"]]:
                 following: int = answer["next"]
@@ -595,7 +597,7 @@ class _Pull:
                 return None
 
     def close(self) -> None:
-        """Publish the consumer's position, and end."""
+        """Publish the consumer's position, and disconnect."""
         r = self.reader
         if r.consumer:
             with contextlib.suppress(node.NodeError):

@@ -10,9 +10,9 @@
 
 A pipelet brings records into the first stream, and another one takes them from the second
 (docs/pipelets.md). The records are read in place, in the node's memory. Each is processed exactly
-once, in order: a record of the second stream has as its mark the record of the first it was made
-of, and is appended at its offset or not at all, so that a process that takes over from one that
-died knows what is done. The function must make the same of a record each time.
+once, in order. A record of the second stream has the position of its source record as its mark, and
+is appended at its expected offset or not at all. So a process that takes over from a dead one knows
+what is done. The function must return the same rows whenever it is called with the same record.
 """
 
 from __future__ import annotations
@@ -31,20 +31,22 @@ from netcraq.streams.reader import Batch, Overrun, read
 Function = Callable[[Record], Iterable[bytes | str]]
 
 MOST = 64
-"""Rows that a function may make of one record."""
+"""Maximum number of rows that a function may make from one record."""
 
 PAUSE = 0.2
-"""Seconds from a failure to the next try."""
+"""Seconds between a failure and the next try."""
 
 LOOK = 0.5
-"""Seconds from one look at ``stop`` to the next, where there are no records."""
+"""Seconds between two checks of ``stop`` while there are no records."""
 
 OFFSET_BITS = 48
-"""Of a mark. Those above them say of which incarnation of the first stream it is."""
+"""Number of bits of a mark that are the offset. The bits above them identify the incarnation of the
+first stream.
+"""
 
 
 class StepError(Exception):
-    """A step that cannot continue until somebody changes something."""
+    """A step cannot continue until an operator changes something."""
 
 
 def run(
@@ -57,12 +59,13 @@ def run(
     pull: bool = False,
     stop: threading.Event | None = None,
 ) -> None:
-    """Read ``source``, and append the rows that ``function`` makes of each record, ``MOST`` at
-    most, to ``destination``; until ``stop`` is set. Both must be existing streams of one partition,
-    and nobody else may append to the second. Raises StepError if records were overwritten before
-    they were read, or a stream was created again, and any exception of the function.
+    """Read ``source``, and append the rows that ``function`` makes from each record, at most
+    ``MOST``, to ``destination``, until ``stop`` is set. Both must be existing streams of one
+    partition, and no one else may append to the second one. Raises StepError if records were
+    overwritten before they were read, or if a stream was created again, and any exception of the
+    function.
 
-    socket, namespace, pull: as of :func:`netcraq.streams.read`.
+    socket, namespace, pull: as in :func:`netcraq.streams.read`.
     """
     stop = stop or threading.Event()
     while not stop.is_set():
@@ -71,7 +74,7 @@ def run(
                 _follow(client, source, destination, function, socket, namespace, pull, stop)
         except (node.PermissionDenied, node.QuotaExceeded, node.NoRoom, node.TooLarge):
             raise
-        except (node.NodeError, Overrun):  # the server is gone, or another process has appended: look again
+        except (node.NodeError, Overrun):  # the server is gone, or another process has appended: try again
             stop.wait(PAUSE)
 
 
@@ -88,7 +91,9 @@ def _life(incarnation: str) -> int:
 
 
 def _done(client: node.Client, destination: str) -> tuple[int, int, int]:
-    """Where the next record goes, the mark of the last one, and how many have that."""
+    """The offset of the next record, the mark of the last one, and the number of records with that
+    mark.
+    """
     state, _ = _one(client, destination)
     oldest, following = int(state["oldest"]), int(state["next"])
     marks: list[int] = []
@@ -140,7 +145,7 @@ def _follow(
                 _, appended = client.append(destination, values, at=following, marks=marks)
                 following += appended
                 rows = rows[appended:]
-                if not appended:  # its consumers are slow
+                if not appended:  # the destination's consumers are slow
                     time.sleep(PAUSE)
 
 

@@ -1,4 +1,4 @@
-// Package passing lets a client pass memory to a node's server and back. It provides a connection
+// Package passing exchanges memory between a client and a node's server. It provides a connection
 // over the Unix socket, the descriptors that arrive with the bytes read, and mappable files.
 package passing
 
@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Dial connects to a server. socket "": that of nodeapi.FindSocket.
-// instead is the advice for an address that is not a Unix socket.
+// Dial connects to a server. socket "": that of nodeapi.FindSocket. instead is the advice in the
+// error for an address that is not a Unix socket.
 func Dial(ctx context.Context, socket, instead string) (*net.UnixConn, error) {
 	if socket == "" {
 		socket = nodeapi.FindSocket(os.Getenv)
@@ -30,7 +30,7 @@ func Dial(ctx context.Context, socket, instead string) (*net.UnixConn, error) {
 	return nc.(*net.UnixConn), nil
 }
 
-// Descriptors are those that came alongside a read. They are the caller's.
+// Descriptors returns the descriptors that arrived with a read. The caller must close them.
 func Descriptors(rights []byte) (fds []int) {
 	messages, err := unix.ParseSocketControlMessage(rights)
 	if err != nil {
@@ -51,8 +51,8 @@ func Close(fds []int) {
 	}
 }
 
-// Whole says whether a file has at least the stated length, and is sealed so that this cannot
-// change: a program that reads beyond a file's end is sent SIGBUS.
+// Whole reports whether a file has at least the stated length, and is sealed so that its length
+// cannot change. Otherwise a program that reads beyond the end of the file is sent SIGBUS.
 func Whole(fd int, size int64) bool {
 	var info unix.Stat_t
 	if err := unix.Fstat(fd, &info); err != nil {

@@ -22,7 +22,7 @@ type consumer struct {
 	way, work  string
 	batch      int
 
-	mu sync.Mutex // of the work
+	mu sync.Mutex // guards the work
 	do func(record []byte, at time.Time)
 }
 
@@ -30,7 +30,7 @@ type consumer struct {
 type reader struct {
 	*consumer
 	before  uint64 // the sequence of the last message that was acknowledged
-	records uint64 // since then
+	records uint64 // number of records since then
 	bytes   int
 }
 
@@ -43,7 +43,7 @@ func (c *consumer) run(ctx context.Context, in io.Reader, out io.Writer) (err er
 		return err
 	}
 	defer nc.Close()
-	var reads []func(context.Context) error // one for each partition
+	var reads []func(context.Context) error // one function for each partition
 	for _, n := range c.partitions {
 		read, err := c.open(ctx, nc, j, n)
 		if err != nil {
@@ -79,13 +79,14 @@ func (c *consumer) open(ctx context.Context, nc *nats.Conn, j js.JetStream, n in
 	return func(ctx context.Context) error { return how(ctx, at) }, err
 }
 
-// ahead is how many messages are requested at once. With a limit in bytes the client may stall
-// until its request expires, and then report a missing heartbeat.
+// ahead is the number of messages that are requested at once. With a limit in bytes the client may
+// stall until its request expires, and then report a missing heartbeat.
 const ahead = 1024
 
 // messages makes the client request more messages before it has used up the last ones.
 func (r *reader) messages(ctx context.Context, at js.Consumer) error {
-	all, err := at.Messages(js.PullMaxMessages(ahead), js.WithMessagesErrOnMissingHeartbeat(false)) // it asks again
+	// the client repeats its requests
+	all, err := at.Messages(js.PullMaxMessages(ahead), js.WithMessagesErrOnMissingHeartbeat(false))
 	if err != nil {
 		return err
 	}
@@ -101,8 +102,8 @@ func (r *reader) messages(ctx context.Context, at js.Consumer) error {
 	}
 }
 
-// fetched is how many messages are fetched at once. With FetchBytes the client would allocate space
-// for a million messages.
+// fetched is the number of messages that are fetched at once. With FetchBytes the client would
+// allocate space for a million messages.
 const fetched = 1024
 
 // fetch requests one batch after the other. Messages arrive as they become available, before a

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// serving starts the server, and says where it is.
+// serving starts the server, and returns its URL.
 func serving(t *testing.T, storage string, bytes int64) string {
 	ctx, stop := context.WithCancel(t.Context())
 	said, out := io.Pipe()
@@ -37,8 +37,8 @@ func serving(t *testing.T, storage string, bytes int64) string {
 	return url
 }
 
-// TestLoads: by each way, and with each work, consumers get what a producer publishes, each record
-// once. The streams are small, so that the producer is refused while consumers are behind.
+// TestLoads: in each way and with each kind of work, consumers get each published record exactly
+// once. The streams are small, so that the producer is refused while consumers lag.
 func TestLoads(t *testing.T) {
 	for _, storage := range []string{"memory", "file"} {
 		for i, way := range []string{"messages", "fetch", "push"} {
@@ -71,7 +71,7 @@ func TestLoads(t *testing.T) {
 	}
 }
 
-// TestFull: a stream that is full takes nothing, and what it has refused it is given again.
+// TestFull: a full stream refuses records, and the producer publishes them again.
 func TestFull(t *testing.T) {
 	url := serving(t, "memory", 32<<10)
 	reads := consumer{url: url, name: "c", partitions: []int{0, 1}, way: "messages", work: "count", batch: 1024}

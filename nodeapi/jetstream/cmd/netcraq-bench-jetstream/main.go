@@ -1,6 +1,6 @@
-// Command netcraq-bench-jetstream runs NATS JetStream for the comparison of make bench-streams, and
-// the loads of netcraq-streams with JetStream's own client. experiments/bench_streams.py starts
-// them, each in a process of its own.
+// Command netcraq-bench-jetstream runs NATS JetStream for the comparison of make bench-streams. It
+// also runs the loads of netcraq-streams with JetStream's own client. experiments/bench_streams.py
+// starts each as a separate process.
 package main
 
 import (

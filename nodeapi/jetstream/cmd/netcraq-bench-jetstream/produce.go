@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/internal/streamload"
 )
 
-// producer publishes to some partitions: in each, one chunk after the other. It publishes all
-// records of a chunk at once, each as a message, and the next chunk when JetStream has acknowledged
+// producer publishes to some partitions. In each, it publishes one chunk after another: it sends
+// all records of a chunk at once, as one message each, and waits until JetStream has acknowledged
 // them. Messages that a full stream refuses are published again and counted as missed.
 type producer struct {
 	streamload.Meter
@@ -22,10 +22,10 @@ type producer struct {
 	chunk, record int
 }
 
-// variants is how many different chunks a partition gets, in turn.
+// variants is the number of different chunks of a partition, which are used in turn.
 const variants = 8
 
-// pause is how long a producer waits after a refusal.
+// pause is the pause of a producer after a refusal.
 const pause = time.Millisecond
 
 // full is JetStream's answer for a stream that is full (its code for a message that it could not

@@ -69,10 +69,10 @@ func (s *server) run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// patient is how long a server on a busy machine may stay silent.
+// patient is the time for which a server on a busy machine may not respond.
 const patient = 30 * time.Second
 
-// dial connects.
+// dial connects to the server.
 func dial(url string) (*client.Conn, js.JetStream, error) {
 	nc, err := client.Connect(url, client.Timeout(patient))
 	if err != nil {

@@ -5,12 +5,14 @@ import io.netcraq.streams.StreamReader;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
-/** What is in a completed checkpoint, so that the node need not hold it any more. */
+/**
+ * Publishes the positions of completed checkpoints, so that the node need not keep earlier records.
+ */
 final class Done {
     private final Map<Integer, Long> offsets = new ConcurrentHashMap<>();
     private volatile StreamReader reader;
 
-    /** Says who tells the node; null: nobody at the moment. */
+    /** Sets the reader that tells the node; null: there is none at the moment. */
     void by(StreamReader next) {
         reader = next;
         if (next != null) {
@@ -18,7 +20,7 @@ final class Done {
         }
     }
 
-    /** Notes that all before an offset is. */
+    /** Notes that a completed checkpoint contains everything before an offset. */
     void upTo(int partition, long offset) {
         offsets.merge(partition, offset, Math::max);
         StreamReader r = reader;
@@ -27,7 +29,10 @@ final class Done {
         }
     }
 
-    /** Where a partition's first record is that may be needed again; or what is said here. */
+    /**
+     * The offset of the first record of a partition that may be needed again; by default the given
+     * one.
+     */
     long orElse(int partition, long offset) {
         return offsets.getOrDefault(partition, offset);
     }

@@ -9,13 +9,13 @@ import org.apache.flink.core.memory.DataInputDeserializer;
 import org.apache.flink.core.memory.DataOutputSerializer;
 
 /**
- * What the enumerator knows.
+ * The state of the enumerator.
  *
- * @param found whether the stream's partitions were found: those that are not waiting, readers have
+ * @param found whether the stream's partitions were found; readers have those that are not waiting
  * @param waiting splits that no reader has yet
  */
 public record EnumeratorState(boolean found, List<PartitionSplit> waiting) {
-    /** Writes it into checkpoints. */
+    /** Encodes it for checkpoints. */
     static final class Serializer implements SimpleVersionedSerializer<EnumeratorState> {
         @Override
         public int getVersion() {

@@ -28,11 +28,11 @@ import org.apache.flink.metrics.Counter;
  *         .build();
  * env.fromSource(orders, WatermarkStrategy.noWatermarks(), "orders");
  * }</pre>
- *
- * A split is a partition. Where it is read on is in the checkpoints, with the stream's incarnation:
- * what a record did to the job's state is there exactly once. client/java/README.md says what has to
- * be so for that.
- */
+  *
+  * A split is a partition. Its position is in the checkpoints, together with the stream's
+  * incarnation, so each record affects the job's state exactly once. client/java/README.md lists the
+  * conditions for that.
+  */
 public final class NetcraqSource<T> implements Source<T, PartitionSplit, EnumeratorState>, ResultTypeQueryable<T> {
     private static final long serialVersionUID = 1;
 
@@ -50,12 +50,12 @@ public final class NetcraqSource<T> implements Source<T, PartitionSplit, Enumera
         failOnMissed = b.failOnMissed;
     }
 
-    /** Begins with a stream's name. */
+    /** Starts to build a source of a stream. */
     public static <T> Builder<T> builder(String stream) {
         return new Builder<>(stream);
     }
 
-    /** Says what is read, and how. */
+    /** Builds a source. */
     public static final class Builder<T> {
         private final ReaderOptions options;
         private RecordDeserializer<T> deserializer;
@@ -67,66 +67,72 @@ public final class NetcraqSource<T> implements Source<T, PartitionSplit, Enumera
             options = ReaderOptions.of(stream);
         }
 
-        /** Where the node's server listens, wherever a task of the source runs: as of {@link ReaderOptions#socket}. */
+        /**
+         * The address of the node's server for the tasks of the source: as in {@link
+         * ReaderOptions#socket}.
+         */
         public Builder<T> socket(String where) {
             options.socket(where);
             return this;
         }
 
-        /** The stream's namespace. Without one: that of the program. */
+        /** The stream's namespace. Default: the program's own. */
         public Builder<T> namespace(String name) {
             options.namespace(name);
             return this;
         }
 
         /**
-         * A name of this job's own. The node holds for it what is not in a completed checkpoint: so the
-         * job needs checkpoints, and the ring has room for what comes between two of them.
+         * A name that only this job uses. The node keeps the records that are in no completed
+         * checkpoint of this consumer. So the job needs checkpoints, and the ring must have room
+         * for the records between two of them.
          */
         public Builder<T> consumer(String name) {
             options.consumer(name);
             return this;
         }
 
-        /** By push, the default, or by pull. */
+        /** Push, the default, or pull. */
         public Builder<T> mode(Mode how) {
             options.mode(how);
             return this;
         }
 
-        /** Begins with what comes when the job has begun, and not with the oldest record that is there. */
+        /**
+         * Begins with records appended after the start of the job, instead of the oldest record.
+         */
         public Builder<T> fromLatest() {
             from = From.LATEST;
             return this;
         }
 
-        /** Ends with the records that are there when the job begins. */
+        /** Ends with the last record that exists at the start of the job. */
         public Builder<T> bounded() {
             bounded = true;
             return this;
         }
 
         /**
-         * With false, a job goes on where records are gone that come next, and counts them
-         * ({@code netcraq.missed}). With true, the default, it fails.
+         * With false, a job continues if its next records are gone, and counts them ({@code
+         * netcraq.missed}). With true, the default, it fails.
          */
         public Builder<T> failOnMissed(boolean yes) {
             failOnMissed = yes;
             return this;
         }
 
-        /** What is made of a record. */
+        /** Converts records to the job's values. */
         public Builder<T> deserializer(RecordDeserializer<T> how) {
             deserializer = how;
             return this;
         }
 
-        /** What is made of a record, by a schema of Flink's. */
+        /** Converts records to the job's values, by a schema of Flink. */
         public Builder<T> deserializer(DeserializationSchema<T> how) {
             return deserializer(RecordDeserializer.of(how));
         }
 
-        /** The source. */
+        /** Makes the source. */
         public NetcraqSource<T> build() {
             return new NetcraqSource<>(this);
         }

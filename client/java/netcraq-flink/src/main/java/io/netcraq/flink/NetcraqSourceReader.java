@@ -11,10 +11,10 @@ import org.apache.flink.api.connector.source.SourceReaderContext;
 import org.apache.flink.connector.base.source.reader.SingleThreadMultiplexSourceReaderBase;
 import org.apache.flink.connector.base.source.reader.splitreader.SplitReader;
 
-/** Emits what its partitions have, and keeps in checkpoints where they are. */
+/** Emits the records of its partitions, and stores their positions in checkpoints. */
 final class NetcraqSourceReader<T>
         extends SingleThreadMultiplexSourceReaderBase<Read<T>, T, PartitionSplit, NetcraqSourceReader.State> {
-    /** Where a partition is. */
+    /** The position of a partition. */
     static final class State {
         private final PartitionSplit from;
         private long next;
@@ -65,7 +65,7 @@ final class NetcraqSourceReader<T>
 
     @Override
     protected void onSplitFinished(Map<String, State> finished) {
-        // There is nothing to ask for.
+        // There is nothing to request.
     }
 
     @Override

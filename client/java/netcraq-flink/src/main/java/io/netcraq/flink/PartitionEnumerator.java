@@ -14,7 +14,7 @@ import org.apache.flink.api.connector.source.SplitEnumerator;
 import org.apache.flink.api.connector.source.SplitEnumeratorContext;
 import org.apache.flink.util.FlinkRuntimeException;
 
-/** Finds a stream's partitions, once, and gives each to one reader. */
+/** Finds a stream's partitions, once, and assigns each to one reader. */
 final class PartitionEnumerator implements SplitEnumerator<PartitionSplit, EnumeratorState> {
     private static final Duration TIMEOUT = Duration.ofSeconds(30);
     private static final long PAUSE_MILLIS = 200;
@@ -75,7 +75,7 @@ final class PartitionEnumerator implements SplitEnumerator<PartitionSplit, Enume
         return splits;
     }
 
-    /** Gives a reader what is its. */
+    /** Assigns its partitions to a reader. */
     private void assign(int subtask) {
         if (!found || !context.registeredReaders().containsKey(subtask)) {
             return;
@@ -105,7 +105,7 @@ final class PartitionEnumerator implements SplitEnumerator<PartitionSplit, Enume
 
     @Override
     public void handleSplitRequest(int subtask, String host) {
-        // Readers do not ask: they are given what is theirs.
+        // Readers do not request splits: they are assigned.
     }
 
     @Override
@@ -115,6 +115,6 @@ final class PartitionEnumerator implements SplitEnumerator<PartitionSplit, Enume
 
     @Override
     public void close() {
-        // Connections last only for a question.
+        // There is nothing to close, because a connection lasts only for one request.
     }
 }

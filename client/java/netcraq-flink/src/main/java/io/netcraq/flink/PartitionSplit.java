@@ -4,13 +4,13 @@ package io.netcraq.flink;
 import org.apache.flink.api.connector.source.SourceSplit;
 
 /**
- * A partition, and where it is read on.
+ * A partition with its position.
  *
  * @param partition its number
- * @param incarnation of the stream that the offsets are of
- * @param offset of the next record
- * @param begun whether records of it were emitted: from then on none may be missed
- * @param stop where it ends; Long.MAX_VALUE: it does not
+ * @param incarnation the incarnation of the stream to which the offsets belong
+ * @param offset the offset of the next record
+ * @param begun whether records of it were emitted; after that none may be missed
+ * @param stop the offset at which it ends; Long.MAX_VALUE: it does not end
  */
 public record PartitionSplit(int partition, String incarnation, long offset, boolean begun, long stop)
         implements SourceSplit {

@@ -26,10 +26,13 @@ import org.apache.flink.connector.base.source.reader.splitreader.SplitsChange;
 import org.apache.flink.connector.base.source.reader.splitreader.SplitsRemoval;
 import org.apache.flink.metrics.Counter;
 
-/** Reads the partitions of one subtask, in a thread of Flink's. Records leave the node's memory here. */
+/**
+ * Reads the partitions of one subtask, in a thread of Flink. It copies records out of the node's
+ * memory.
+ */
 final class PartitionSplitReader<T> implements SplitReader<Read<T>, PartitionSplit> {
     private static final Duration POLL = Duration.ofSeconds(1);
-    /** For how long it waits for the node's server before the job fails. */
+    /** Time to wait for the node's server before the job fails. */
     private static final Duration PATIENCE = Duration.ofSeconds(30);
 
     private final ReaderOptions options;
@@ -39,9 +42,9 @@ final class PartitionSplitReader<T> implements SplitReader<Read<T>, PartitionSpl
     private final Done done;
     private final Map<Integer, PartitionSplit> splits = new HashMap<>();
     private final Set<String> finished = new HashSet<>();
-    private volatile StreamReader reader; // null: to be opened
+    private volatile StreamReader reader; // null: not open
     private volatile boolean woken;
-    private long since; // when it was first tried to open it; 0: it is open
+    private long since; // time of the first attempt to open it; 0: it is open
 
     PartitionSplitReader(ReaderOptions options, RecordDeserializer<T> deserializer, boolean failOnMissed,
             Counter missed, Done done) {
@@ -52,7 +55,7 @@ final class PartitionSplitReader<T> implements SplitReader<Read<T>, PartitionSpl
         this.done = done;
     }
 
-    /** Whether it may help to connect again. */
+    /** Whether connecting again may help. */
     static boolean temporary(IOException e) {
         return e instanceof NodeException n ? n.temporary()
                 : !(e instanceof GarbageException || e instanceof InterruptedIOException);
@@ -148,11 +151,11 @@ final class PartitionSplitReader<T> implements SplitReader<Read<T>, PartitionSpl
         if (next >= split.stop()) {
             finished.add(split.splitId());
             splits.remove(split.partition());
-            end(); // the others are read on by another reader
+            end(); // the next reader reads the other partitions
         }
     }
 
-    /** Lets go of a batch; false: it was overwritten while it was read, and counts as missed. */
+    /** Releases a batch; false: it was overwritten while it was read, and counts as missed. */
     private static boolean released(Batch batch) throws IOException {
         try {
             batch.release();

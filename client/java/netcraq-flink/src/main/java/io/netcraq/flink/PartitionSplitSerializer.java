@@ -6,7 +6,7 @@ import org.apache.flink.core.io.SimpleVersionedSerializer;
 import org.apache.flink.core.memory.DataInputDeserializer;
 import org.apache.flink.core.memory.DataOutputSerializer;
 
-/** Writes splits into checkpoints. */
+/** Encodes splits for checkpoints. */
 final class PartitionSplitSerializer implements SimpleVersionedSerializer<PartitionSplit> {
     private static final int VERSION = 1;
 

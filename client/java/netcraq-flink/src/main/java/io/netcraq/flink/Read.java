@@ -4,10 +4,10 @@ package io.netcraq.flink;
 import java.util.List;
 
 /**
- * What was made of a record.
+ * The values of a record.
  *
- * @param values any number of them
- * @param next the offset behind the record
- * @param millis when it was appended
+ * @param values any number of values
+ * @param next the offset after the record
+ * @param millis when the record was appended
  */
 record Read<T>(List<T> values, long next, long millis) {}

@@ -9,20 +9,20 @@ import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.java.typeutils.ResultTypeQueryable;
 import org.apache.flink.util.Collector;
 
-/** Makes what a job works on of a stream's records. */
+/** Converts a stream's records to the values of a job. */
 public interface RecordDeserializer<T> extends Serializable, ResultTypeQueryable<T> {
     /**
-     * Makes any number of values of a record. Its data lie in the node's memory: they are good while
-     * this method runs.
+     * Makes any number of values from a record. The record's data is in the node's memory, and is
+     * valid only during this call.
      */
     void deserialize(int partition, StreamRecord record, Collector<T> out) throws IOException;
 
-    /** One that leaves it to a schema of Flink's, such as {@code SimpleStringSchema}. */
+    /** A deserializer that uses a schema of Flink, such as {@code SimpleStringSchema}. */
     static <T> RecordDeserializer<T> of(DeserializationSchema<T> schema) {
         return new Schema<>(schema);
     }
 
-    /** A schema of Flink's. */
+    /** A deserializer that uses a schema of Flink. */
     final class Schema<T> implements RecordDeserializer<T> {
         private static final long serialVersionUID = 1;
 

@@ -69,8 +69,8 @@ class NetcraqSourceTest {
     }
 
     /**
-     * Counts in Flink's state how often each record came, and says so when the job ends. It fails as
-     * often as it is told, each time some records after a checkpoint.
+     * Counts in Flink's state how often each record came, and publishes the counts when the job
+     * ends. It fails as often as configured, each time some records after a checkpoint.
      */
     private static final class Counting extends KeyedProcessFunction<String, String, String>
             implements CheckpointListener {
@@ -79,14 +79,15 @@ class NetcraqSourceTest {
         static final AtomicInteger failuresLeft = new AtomicInteger();
         static final AtomicInteger failures = new AtomicInteger();
         static final AtomicInteger checkpoints = new AtomicInteger();
-        /** Records by how often the state says that they came. Of attempts that failed, too. */
+        /** For each record, the highest count in the state, including attempts that failed. */
         static final Map<String, Integer> seen = new ConcurrentHashMap<>();
-        /** The same, when the job ends. */
+        /** The counts at the end of the job. */
         static final Map<String, Integer> counted = new ConcurrentHashMap<>();
 
         private final long pauseMillis;
         private transient ValueState<Integer> count;
-        private transient int behindCheckpoint; // records; below 0: there was none yet
+        // records since the last checkpoint; negative: there was none yet
+        private transient int behindCheckpoint;
 
         Counting(long pauseMillis) {
             this.pauseMillis = pauseMillis;
@@ -175,7 +176,7 @@ class NetcraqSourceTest {
         Counting.counted.forEach((record, count) -> assertEquals(1, count, record));
     }
 
-    /** What is there is read to its end, each record once, although the job fails in the middle. */
+    /** The existing records are read once each, although the job fails in between. */
     @ParameterizedTest
     @EnumSource
     void boundedOnceEach(Mode mode) throws Exception {
@@ -192,8 +193,9 @@ class NetcraqSourceTest {
     }
 
     /**
-     * A stream of many times what its ring has, that goes on while the job fails and the server is
-     * killed: the node holds what is in no checkpoint, and each record comes once.
+     * The stream has many times as many records as fit into its ring. It continues while the job
+     * fails and the server is killed. The node keeps records that are in no checkpoint, and each
+     * record is counted once.
      */
     @ParameterizedTest
     @EnumSource
@@ -222,7 +224,7 @@ class NetcraqSourceTest {
         onceEach(many);
     }
 
-    /** Appends each record once, whatever becomes of the server. */
+    /** Appends each record once, although the server may be killed. */
     private void produce(int partition, List<String> records) {
         int appended = 0;
         while (appended < records.size()) {
@@ -235,12 +237,12 @@ class NetcraqSourceTest {
                     appended += some.size();
                 }
             } catch (IOException e) {
-                continue; // it was killed: it says how far it got
+                continue; // the server was killed; its next state shows how many records were appended
             }
         }
     }
 
-    /** What is gone that comes next fails the job: it is not passed over in silence, unless so wanted. */
+    /** If the next records are gone, the job fails, unless the source is configured to continue. */
     @Test
     void missedFailsUnlessAllowed() throws Exception {
         server.open("s", "{\"objectBytes\":1024,\"objects\":4}");
@@ -250,7 +252,7 @@ class NetcraqSourceTest {
         String savepoint = job.stopWithSavepoint(false, folder.toUri().toString(), SavepointFormatType.CANONICAL)
                 .get(60, TimeUnit.SECONDS);
         job.getJobExecutionResult().get(60, TimeUnit.SECONDS);
-        for (int i = 0; i < 10; i++) { // one goes into an object
+        for (int i = 0; i < 10; i++) { // one record fits into an object
             server.append("s", 0, i + "x".repeat(700));
         }
         CompletableFuture<?> failed = run(source(Mode.PUSH).build(), 0, 0, savepoint).getJobExecutionResult();

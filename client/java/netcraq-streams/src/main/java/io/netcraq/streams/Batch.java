@@ -5,7 +5,7 @@ import java.io.IOException;
 import java.util.Iterator;
 import java.util.NoSuchElementException;
 
-/** Some records of one partition that follow one another. */
+/** Consecutive records of one partition. */
 public abstract class Batch implements Iterable<StreamRecord> {
     private final String incarnation;
     private final int partition;
@@ -22,12 +22,12 @@ public abstract class Batch implements Iterable<StreamRecord> {
         this.missed = missed;
     }
 
-    /** Which stream of this name it is of. */
+    /** The incarnation of the stream, among those of its name. */
     public String incarnation() {
         return incarnation;
     }
 
-    /** Of which partition they are. */
+    /** The partition of the records. */
     public int partition() {
         return partition;
     }
@@ -37,22 +37,22 @@ public abstract class Batch implements Iterable<StreamRecord> {
         return offset;
     }
 
-    /** The offset behind the last record. */
+    /** The offset after the last record. */
     public long next() {
         return offset + size;
     }
 
-    /** How many records before the first were gone when they were to be read. */
+    /** The number of records before the first that were gone before they could be read. */
     public long missed() {
         return missed;
     }
 
-    /** How many records there are. */
+    /** The number of records. */
     public int size() {
         return size;
     }
 
-    /** One of them, counted from 0. */
+    /** A record, by its index from 0. */
     public StreamRecord get(int i) {
         if (released) {
             throw new IllegalStateException("the batch was released");
@@ -84,8 +84,7 @@ public abstract class Batch implements Iterable<StreamRecord> {
     }
 
     /**
-     * Lets go of the batch: its reader is done with it. {@link StreamReader#next} releases the batch
-     * before it.
+     * Ends the use of the batch. {@link StreamReader#next} releases the previous batch.
      *
      * @throws OverrunException if the records were overwritten meanwhile
      */

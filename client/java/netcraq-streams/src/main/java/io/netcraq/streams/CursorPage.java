@@ -5,7 +5,10 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 
-/** A subscription's page, in which the consumer says where it is: docs/streams.md, "The cursor page". */
+/**
+ * A subscription's page, in which the consumer publishes its position: docs/streams.md, "The cursor
+ * page".
+ */
 final class CursorPage {
     static final int BYTES = 4096;
     static final int MAX_CELLS = 32;
@@ -23,7 +26,9 @@ final class CursorPage {
     private final ByteBuffer page;
     private final Futex futex;
 
-    /** Looks at memory that may be a cursor page of so many cells. It believes nothing of it. */
+    /**
+     * Checks memory that should be a cursor page with so many cells. It does not trust the memory.
+     */
     CursorPage(ByteBuffer page, int cells) throws GarbageException {
         this.page = page.order(ByteOrder.LITTLE_ENDIAN);
         if (page.capacity() != BYTES || page.mismatch(MAGIC) != MAGIC.remaining()) {
@@ -54,7 +59,7 @@ final class CursorPage {
         futex.wake(BELL);
     }
 
-    /** Says that objects before {@code held}, and records before {@code next}, are done with. */
+    /** Publishes that objects before {@code held}, and records before {@code next}, are done. */
     void letGo(int cell, long held, long next) {
         int at = CELLS + cell * CELL_BYTES;
         Words.setWord(page, at + NEXT, next);

@@ -12,20 +12,20 @@ import java.util.concurrent.locks.LockSupport;
 final class Futex {
     private static final int WAIT = 0;
     private static final int WAKE = 1;
-    /** The system call's number, by the name that Java has for the processor. 0: not known. */
+    /** The system call's number, by Java's name of the processor. 0: unknown. */
     private static final long NUMBER =
             Map.of("amd64", 202, "x86_64", 202, "aarch64", 98, "riscv64", 98, "ppc64le", 221)
                     .getOrDefault(System.getProperty("os.arch"), 0);
-    /** Where there is none, who waits looks that often. */
+    /** Interval between checks if there are no futexes. */
     private static final long PAUSE_NANOS = 1_000_000;
 
     private static final boolean AVAILABLE = available();
 
-    private final ByteBuffer memory; // whoever has the address keeps what is mapped there
+    private final ByteBuffer memory; // keeps the memory mapped while its address is used
     private final long address;
     private final Memory timeout = AVAILABLE ? new Memory(16) : null;
 
-    /** Futexes of this memory, which is mapped. Of those who wait there is one. */
+    /** Futexes in mapped memory. At most one thread may wait. */
     Futex(ByteBuffer memory) {
         this.memory = memory;
         this.address = AVAILABLE ? Pointer.nativeValue(Native.getDirectBufferPointer(memory)) : 0;
@@ -43,11 +43,14 @@ final class Futex {
         }
     }
 
-    // The C library's function; every argument goes by a register, as those behind the first do.
+    // The C library's function. All arguments are in registers, as those of variadic functions are.
     private static native long syscall(
             long number, long word, long what, long value, long timeout, long word2, long value3);
 
-    /** Sleeps while the word at a place has a value, for some time at most. It may return for no reason. */
+    /**
+     * Sleeps while the word at a place has a value, for a limited time. It may return without a
+     * reason.
+     */
     void sleep(int at, int value, long nanos) {
         if (!AVAILABLE) {
             LockSupport.parkNanos(memory, Math.min(nanos, PAUSE_NANOS));
@@ -58,7 +61,7 @@ final class Futex {
         syscall(NUMBER, address + at, WAIT, value & 0xFFFFFFFFL, Pointer.nativeValue(timeout), 0, 0);
     }
 
-    /** Wakes all who sleep at a word. */
+    /** Wakes all threads that sleep at a word. */
     void wake(int at) {
         if (AVAILABLE) {
             syscall(NUMBER, address + at, WAKE, 1 << 30, 0, 0, 0);

@@ -3,7 +3,7 @@ package io.netcraq.streams;
 
 import java.io.IOException;
 
-/** What was passed is no memory of a stream, or what answers is no node's server. */
+/** The passed memory is not a stream's, or the other side is not a node's server. */
 public class GarbageException extends IOException {
     GarbageException(String message) {
         super(message);

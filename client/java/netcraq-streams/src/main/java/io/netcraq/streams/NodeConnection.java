@@ -27,9 +27,9 @@ public final class NodeConnection implements AutoCloseable {
     static final ObjectMapper JSON = JsonMapper.builder()
             .disable(DeserializationFeature.FAIL_ON_UNKNOWN_PROPERTIES)
             .build();
-    /** A message has 256 KiB at most: what has more is none. */
+    /** Maximum length of a line; messages have at most 256 KiB. */
     private static final int MAX_LINE = 1 << 20;
-    /** Room for 33 descriptors, and what the kernel puts before them. */
+    /** Room for 33 descriptors, and the kernel's header. */
     private static final int RIGHTS_BYTES = 256;
 
     private static final String TCP = "tcp://";
@@ -48,7 +48,7 @@ public final class NodeConnection implements AutoCloseable {
         this.in = socket.getInputStream();
     }
 
-    /** Connects to a Unix socket's path, or "tcp://HOST:PORT". */
+    /** Connects to the path of a Unix socket, or to "tcp://HOST:PORT". */
     public static NodeConnection connect(String where, Duration timeout) throws IOException {
         int millis = (int) Math.max(1, Math.min(timeout.toMillis(), Integer.MAX_VALUE));
         if (where.startsWith(TCP)) {
@@ -79,18 +79,19 @@ public final class NodeConnection implements AutoCloseable {
         }
     }
 
-    /** Whether by it descriptors are passed. */
+    /** Whether a connection to this address can pass descriptors. */
     static boolean passesMemory(String where) {
         return !where.startsWith(TCP);
     }
 
-    /** Asks for something, and waits for its answer. What comes for others before it is dropped. */
+    /** Sends a request, and waits for its answer. Other answers that arrive earlier are dropped. */
     public JsonNode call(String func, ObjectNode data, Duration timeout) throws IOException {
         long deadline = System.nanoTime() + timeout.toNanos();
         long id = send(func, data, Math.max(1, Math.min(timeout.toMillis(), 60_000)));
         try {
             for (;;) {
-                // A little longer than the server may work on it: its answer says more than none.
+                // A little longer than the server's timeout, because its answer says more than no
+                // answer.
                 long left = (deadline - System.nanoTime()) / 1_000_000 + 1_000;
                 if (left <= 0) {
                     throw new NodeException("timeout", func + " was not answered in time");
@@ -112,7 +113,10 @@ public final class NodeConnection implements AutoCloseable {
         }
     }
 
-    /** Says what a stream is: its incarnation, its config, and where its partitions begin and end. */
+    /**
+     * Returns the description of a stream: its incarnation, its config, and the beginnings and ends
+     * of its partitions.
+     */
     public JsonNode describe(String namespace, String stream, Duration timeout) throws IOException {
         ObjectNode data = JSON.createObjectNode().put("stream", stream);
         if (!namespace.isEmpty()) {
@@ -125,7 +129,7 @@ public final class NodeConnection implements AutoCloseable {
         return found;
     }
 
-    /** Sends a request, and says under which id. A timeout of 0: the server's. */
+    /** Sends a request, and returns its id. A timeout of 0: the server's default. */
     synchronized long send(String func, ObjectNode data, long timeoutMillis) throws IOException {
         long id = ++ids;
         ObjectNode request = JSON.createObjectNode().put("id", id).put("func", func);
@@ -140,7 +144,7 @@ public final class NodeConnection implements AutoCloseable {
         return id;
     }
 
-    /** Reads the next message, and takes the descriptors that come with it. */
+    /** Receives the next message, and the descriptors that come with it. */
     byte[] receive() throws IOException {
         int looked = begin;
         for (;;) {
@@ -177,7 +181,7 @@ public final class NodeConnection implements AutoCloseable {
         }
     }
 
-    /** The descriptors that have come: who takes them closes them. */
+    /** The received descriptors. The caller must close them. */
     List<FileDescriptor> takeDescriptors() {
         List<FileDescriptor> taken = new ArrayList<>(descriptors);
         descriptors.clear();
@@ -198,7 +202,7 @@ public final class NodeConnection implements AutoCloseable {
         }
     }
 
-    /** Throws what an answer says, if it is an error. */
+    /** Throws the error of an answer, if it has one. */
     static void throwError(JsonNode answer) throws NodeException {
         JsonNode error = answer.get("error");
         if (error != null) {
@@ -211,18 +215,18 @@ public final class NodeConnection implements AutoCloseable {
             try {
                 new FileInputStream(d).close();
             } catch (IOException e) {
-                continue; // it is closed
+                continue; // it is already closed
             }
         }
     }
 
-    /** Ends it. Who reads, in another thread, reads no more. */
+    /** Closes the connection. A thread that is reading stops. */
     @Override
     public void close() {
         try {
             socket.close();
         } catch (IOException e) {
-            return; // it is closed
+            return; // it is already closed
         }
     }
 }

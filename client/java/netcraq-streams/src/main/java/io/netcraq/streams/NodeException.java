@@ -4,24 +4,24 @@ package io.netcraq.streams;
 import java.io.IOException;
 import java.util.Set;
 
-/** An error that the node's server has answered. */
+/** An error in an answer of the node's server. */
 public class NodeException extends IOException {
     private static final Set<String> TEMPORARY = Set.of("unavailable", "draining", "timeout", "internal", "canceled");
 
     private final String code;
 
-    /** Makes one of a code of the node API. */
+    /** Makes an error with a code of the node API. */
     public NodeException(String code, String message) {
         super(code + ": " + message);
         this.code = code;
     }
 
-    /** Which error it is: a code of docs/node-api.md. */
+    /** The error's code in docs/node-api.md. */
     public String code() {
         return code;
     }
 
-    /** Whether it may help to connect again. */
+    /** Whether connecting again may help. */
     public boolean temporary() {
         return TEMPORARY.contains(code);
     }

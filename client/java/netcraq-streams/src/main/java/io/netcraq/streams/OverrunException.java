@@ -4,8 +4,8 @@ package io.netcraq.streams;
 import java.io.IOException;
 
 /**
- * The reader was too slow, and was moved on while it read: what it has read of the batch may have
- * been overwritten. The records count as missed in the next batch.
+ * The reader was too slow and was moved on, and its batch may have been overwritten while the
+ * program read it. The records count as missed in the next batch.
  */
 public class OverrunException extends IOException {
     OverrunException() {

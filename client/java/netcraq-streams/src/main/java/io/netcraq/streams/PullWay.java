@@ -18,23 +18,26 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
 
-/** Asks for records, of all partitions at the same time. */
+/** Requests records of all partitions in parallel. */
 final class PullWay implements StreamReader.Way {
-    /** For how long the server waits for a record before it answers with none. */
+    /** Time that the server waits for a record before it answers with none. */
     private static final int WAIT_MILLIS = 10_000;
 
     private static final Duration ANSWER_TIMEOUT = Duration.ofSeconds(5);
-    /** How often the node is told anew where a consumer is that reads on before it is done. */
+    /**
+     * Interval at which the node is told the position of a consumer that reads ahead of its
+     * position.
+     */
     private static final long TELL_NANOS = 5_000_000_000L;
 
-    /** For how long it waits, when it is closed, until the node knows where it is. */
+    /** Time to wait, on close, until the node knows the consumer's position. */
     private static final long CLOSE_NANOS = 1_000_000_000L;
 
     private final StreamReader reader;
     private final NodeConnection connection;
     private final int[] partitions;
-    private final Map<Long, Integer> asked = new ConcurrentHashMap<>(); // which partition's request is under way
-    private final Set<Long> telling = ConcurrentHashMap.newKeySet(); // requests that only say where it is
+    private final Map<Long, Integer> asked = new ConcurrentHashMap<>(); // partition of each request under way
+    private final Set<Long> telling = ConcurrentHashMap.newKeySet(); // requests that only report the position
     private final LinkedBlockingQueue<Object> came = new LinkedBlockingQueue<>(); // answers, errors, RING
     private final Thread listener;
     private long told;
@@ -58,7 +61,8 @@ final class PullWay implements StreamReader.Way {
             }
             int many = stream.path("partitions").size();
             partitions = o.partitions.length > 0 ? o.partitions : IntStream.range(0, many).toArray();
-            if (!o.consumer.isEmpty()) { // from now on what it has not read is held
+            // from now on the node keeps the records that the consumer has not read
+            if (!o.consumer.isEmpty()) {
                 for (int n : partitions) {
                     JsonNode begun = connection.call("read", request(n, reader.doneOffset(n), true).put("maxRecords", 1),
                             ANSWER_TIMEOUT);
@@ -78,7 +82,10 @@ final class PullWay implements StreamReader.Way {
         listener.start();
     }
 
-    /** A request for what comes at an offset of a partition; null: where the options say. */
+    /**
+     * A request for the records at an offset of a partition; null: at the position from the
+     * options.
+     */
     private ObjectNode request(int n, Long offset, boolean named) {
         ReaderOptions o = reader.options;
         ObjectNode ask = NodeConnection.JSON.createObjectNode().put("stream", o.stream).put("partition", n);
@@ -100,10 +107,13 @@ final class PullWay implements StreamReader.Way {
         return ask;
     }
 
-    /** Asks for what comes next of a partition. Where it reads on before it is done, it does so without its name. */
+    /**
+     * Requests the next records of a partition. A manual consumer reads ahead of its position, so
+     * this request has no name.
+     */
     private void ask(int n) throws IOException {
         ObjectNode ask = request(n, reader.nextOffset(n), !reader.options.manual).put("waitMs", WAIT_MILLIS);
-        synchronized (asked) { // the answer does not come before it is known of what
+        synchronized (asked) { // the id must be registered before the answer arrives
             asked.put(connection.send("read", ask, WAIT_MILLIS + 10_000), n);
         }
     }
@@ -161,7 +171,7 @@ final class PullWay implements StreamReader.Way {
                 continue;
             }
             if (found instanceof IOException e) {
-                came.add(e); // and whoever asks again
+                came.add(e); // the next call gets the error, too
                 throw e;
             }
             Batch batch = take((Answered) found);
@@ -171,7 +181,7 @@ final class PullWay implements StreamReader.Way {
         }
     }
 
-    /** Makes a batch of an answer; null: there are no records in it, and it is asked again. */
+    /** Makes a batch from an answer; null: it has no records, and the request is repeated. */
     private Batch take(Answered answer) throws IOException {
         Integer n;
         synchronized (asked) {
@@ -182,7 +192,7 @@ final class PullWay implements StreamReader.Way {
             throw new NodeException(e.path("code").asText("internal"), e.path("message").asText());
         }
         if (n == null) {
-            return null; // a notice
+            return null; // an unrequested message
         }
         ReadAnswer data = answer.data();
         if (data == null || data.records() == null || data.next() != data.offset() + data.records().size()) {
@@ -196,7 +206,7 @@ final class PullWay implements StreamReader.Way {
         return new Pulled(n, data, reader.missed(n, data.offset()));
     }
 
-    /** Tells the node where a consumer is whose reading does not tell it. */
+    /** Tells the node the position of a consumer whose requests do not contain it. */
     private void tellAgain() {
         if (reader.options.manual && !reader.options.consumer.isEmpty() && System.nanoTime() - told > TELL_NANOS) {
             told = System.nanoTime();
@@ -211,11 +221,11 @@ final class PullWay implements StreamReader.Way {
             return;
         }
         try {
-            synchronized (telling) { // the answer does not come before it is known of what
+            synchronized (telling) { // the id must be registered before the answer arrives
                 telling.add(connection.send("read", request(partition, done, true).put("maxRecords", 1), 0));
             }
         } catch (IOException e) {
-            connection.close(); // who reads finds out
+            connection.close(); // the reading thread notices it
         }
     }
 
@@ -223,7 +233,7 @@ final class PullWay implements StreamReader.Way {
     public void close() {
         boolean interrupted = Thread.interrupted();
         try {
-            if (!reader.options.consumer.isEmpty()) { // where it is, the node has learned by the last read only
+            if (!reader.options.consumer.isEmpty()) { // the node knows only the position of the last request
                 Arrays.stream(partitions).forEach(this::tell);
                 long deadline = System.nanoTime() + CLOSE_NANOS;
                 synchronized (telling) {
@@ -275,7 +285,7 @@ final class PullWay implements StreamReader.Way {
             try {
                 ask(partition());
             } catch (IOException e) {
-                connection.close(); // who reads finds out
+                connection.close(); // the reading thread notices it
             }
         }
     }

@@ -17,7 +17,7 @@ import org.newsclub.net.unix.FileDescriptorCast;
 
 /** Reads from the node's memory. */
 final class PushWay implements StreamReader.Way {
-    /** For how long it sleeps without looking: it is woken when there is something. */
+    /** Longest sleep without checking. The bell wakes the reader earlier. */
     private static final long SLEEP_NANOS = 1_000_000_000L;
 
     private static final Duration ANSWER_TIMEOUT = Duration.ofSeconds(5);
@@ -28,20 +28,20 @@ final class PushWay implements StreamReader.Way {
     private final Thread listener;
     private CursorPage cursor;
     private String incarnation;
-    private int turn; // whose turn it is to be looked at
-    private volatile IOException ended; // why, if it has
+    private int turn; // index of the partition to check next
+    private volatile IOException ended; // why it has ended; null: it has not
 
-    /** A partition that is mapped. */
+    /** A mapped partition. */
     private static final class Part {
         final int number;
         final int cell;
         final Segment segment;
-        long object; // that is read now
-        int at; // of its bytes: what was read of it
-        long offset; // of the record there
-        long skip; // records before this one were read before
-        int[] places = new int[64]; // of a batch's records, while they are looked for
-        /** Objects that were read, and the offsets behind them, while they are held all the same. */
+        long object; // number of the object that is being read
+        int at; // offset in the object up to which it was read
+        long offset; // offset of the record at `at`
+        long skip; // records before this one were already read
+        int[] places = new int[64]; // positions of a batch's records, while they are collected
+        /** Objects that were read but are still held, with the offsets after them. */
         final ArrayDeque<long[]> held = new ArrayDeque<>();
 
         Part(int number, int cell, Segment segment) {
@@ -79,7 +79,7 @@ final class PushWay implements StreamReader.Way {
             ArrayNode list = ask.putArray("partitions");
             Arrays.stream(which).forEach(list::add);
         }
-        if (reader.known().length > 0) { // begun before, or with offsets
+        if (reader.known().length > 0) { // the reader continues, or has offsets
             ArrayNode list = ask.putArray("offsets");
             Arrays.stream(which).forEach(n -> list.add(reader.doneOffset(n)));
         } else if (!o.from.wire.isEmpty()) {
@@ -100,7 +100,7 @@ final class PushWay implements StreamReader.Way {
         adopt(connection.call("subscribe", ask, ANSWER_TIMEOUT));
     }
 
-    /** Maps what was passed. */
+    /** Maps the passed memory. */
     private void adopt(JsonNode answer) throws IOException {
         List<FileDescriptor> files = connection.takeDescriptors();
         try {
@@ -145,7 +145,7 @@ final class PushWay implements StreamReader.Way {
             why = e;
         }
         NodeConnection.close(connection.takeDescriptors());
-        connection.close(); // a server that drains waits for that
+        connection.close(); // a server that shuts down waits for this
         ended = why;
         ring();
     }
@@ -170,7 +170,7 @@ final class PushWay implements StreamReader.Way {
                     return batch;
                 }
                 if (ended != null) {
-                    batch = look(); // what came before the end
+                    batch = look(); // records from before the end
                     if (batch != null) {
                         return batch;
                     }
@@ -190,7 +190,7 @@ final class PushWay implements StreamReader.Way {
         }
     }
 
-    /** The next batch, if there is one. */
+    /** The next batch, or null if there is no new record. */
     private Batch look() throws IOException {
         for (int i = 0; i < parts.size(); i++) {
             Part p = parts.get(turn);
@@ -205,8 +205,9 @@ final class PushWay implements StreamReader.Way {
 
     private Batch lookAt(Part p) throws IOException {
         Segment s = p.segment;
-        // Each round goes on to another object. There are more rounds than objects only where the
-        // memory changes meanwhile: then the bell is rung, so who looked in vain does not sleep.
+        // Each round goes to another object. More rounds than objects are needed only if the memory
+        // changes meanwhile. Then the bell is rung, so a reader that finds nothing does not go to
+        // sleep.
         for (int round = 0; round < s.objects() + 2; round++) {
             long begun = s.begun();
             if (Long.compareUnsigned(p.object, begun) >= 0) {
@@ -269,7 +270,7 @@ final class PushWay implements StreamReader.Way {
             if (Long.compareUnsigned(p.object + 1, begun) >= 0) {
                 return null;
             }
-            // Begun was read before the object: it is complete, and all of it was read.
+            // Begun was read before the object, so the object is complete, and all of it was read.
             synchronized (this) {
                 if (reader.options.manual) {
                     p.held.add(new long[] {p.object, p.offset});
@@ -282,7 +283,7 @@ final class PushWay implements StreamReader.Way {
         return null;
     }
 
-    /** The object was overwritten: the reader was moved on, to the newest. */
+    /** Continues at the newest object, because the present one was overwritten. */
     private synchronized void movedOn(Part p) {
         long newest = p.segment.begun() - 1;
         p.object = Long.compareUnsigned(newest, p.object) > 0 ? newest : p.object + 1;
@@ -291,7 +292,7 @@ final class PushWay implements StreamReader.Way {
         letGo(p);
     }
 
-    /** Copies records, which may be overwritten, and says where they are then. */
+    /** Copies records, which may be overwritten, and sets their positions in the copy. */
     private static ByteBuffer copy(ByteBuffer memory, int[] places) {
         int total = 0;
         for (int i = 1; i < places.length; i += 2) {
@@ -308,7 +309,7 @@ final class PushWay implements StreamReader.Way {
         return copy.asReadOnlyBuffer().order(memory.order());
     }
 
-    /** Says where the reader is. */
+    /** Publishes the reader's position. */
     private synchronized void letGo(Part p) {
         Long done = reader.doneOffset(p.number);
         while (!p.held.isEmpty() && p.held.peek()[1] <= done) {
@@ -340,7 +341,7 @@ final class PushWay implements StreamReader.Way {
         }
     }
 
-    /** Records that lie in the node's memory, or that were copied from there. */
+    /** Records in the node's memory, or copies of them. */
     private final class Pushed extends Batch {
         private final Part part;
         private final long object;
@@ -365,7 +366,8 @@ final class PushWay implements StreamReader.Way {
         @Override
         void letGo() throws IOException {
             if (!reader.options.skip && !part.segment.valid(object)) {
-                reader.read(part.number, offset()); // these count as missed, those before were counted with them
+                // these count as missed; earlier missed records were already counted
+                reader.read(part.number, offset());
                 throw new OverrunException();
             }
             reader.read(part.number, next());

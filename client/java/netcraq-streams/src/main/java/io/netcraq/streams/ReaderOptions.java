@@ -9,23 +9,26 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.TreeMap;
 
-/** What is read, and how: {@code ReaderOptions.of("orders").consumer("billing")}. */
+/** Options of a reader: {@code ReaderOptions.of("orders").consumer("billing")}. */
 public final class ReaderOptions implements Serializable {
-    /** How records come. */
+    /** The way to get records. */
     public enum Mode {
-        /** They are read in the node's memory, which is mapped: on the same machine, by a Unix socket. */
+        /**
+         * Reads from the node's memory, which is mapped. It needs the same machine and a Unix
+         * socket.
+         */
         PUSH,
-        /** They are asked for: from anywhere that the node API is reached. */
+        /** Reads by requests, from anywhere with access to the node API. */
         PULL
     }
 
-    /** Where a reader begins of which nothing is known. */
+    /** The position at which a reader begins if it has none. */
     public enum From {
-        /** Where the consumer of its name was, else as EARLIEST. */
+        /** The last position of the consumer of this name, otherwise as EARLIEST. */
         KNOWN(""),
-        /** The oldest record that is there. */
+        /** The oldest existing record. */
         EARLIEST("earliest"),
-        /** What comes from now on. */
+        /** The next record to be appended. */
         LATEST("latest");
 
         final String wire;
@@ -55,12 +58,12 @@ public final class ReaderOptions implements Serializable {
         this.stream = Objects.requireNonNull(stream);
     }
 
-    /** Begins with a stream's name. */
+    /** Options to read a stream of this name. */
     public static ReaderOptions of(String stream) {
         return new ReaderOptions(stream);
     }
 
-    /** The same, in an object of its own. */
+    /** An independent copy. */
     public ReaderOptions copy() {
         ReaderOptions o = new ReaderOptions(stream);
         o.socket = socket;
@@ -78,20 +81,23 @@ public final class ReaderOptions implements Serializable {
         return o;
     }
 
-    /** Which stream. */
+    /** The stream's name. */
     public String stream() {
         return stream;
     }
 
-    /** Where the node's server listens: a path, or "tcp://HOST:PORT", by which only pull works. */
+    /**
+     * The address of the node's server: a path, or "tcp://HOST:PORT", with which only pull works.
+     */
     public ReaderOptions socket(String where) {
         socket = Objects.requireNonNull(where);
         return this;
     }
 
     /**
-     * Where the node's server listens: as given, otherwise $NETCRAQ_NODE_SOCKET, otherwise the socket of a running
-     * {@code netcraq dev} in $XDG_RUNTIME_DIR, otherwise /run/netcraq/node.sock.
+     * The address of the node's server: as given, otherwise $NETCRAQ_NODE_SOCKET, otherwise the
+     * socket of a running {@code netcraq dev} in $XDG_RUNTIME_DIR, otherwise
+     * /run/netcraq/node.sock.
      */
     public String socket() {
         if (!socket.isEmpty()) {
@@ -108,7 +114,7 @@ public final class ReaderOptions implements Serializable {
         return "/run/netcraq/node.sock";
     }
 
-    /** The stream's namespace. Without one: the program's own. */
+    /** The stream's namespace. Default: the program's own. */
     public ReaderOptions namespace(String name) {
         namespace = Objects.requireNonNull(name);
         return this;
@@ -119,7 +125,10 @@ public final class ReaderOptions implements Serializable {
         return namespace;
     }
 
-    /** A name: the node remembers where it is, and holds what it has not read for a while when it has gone. */
+    /**
+     * The consumer's name. The node remembers its position, and keeps its unread records for some
+     * time after it has gone.
+     */
     public ReaderOptions consumer(String name) {
         consumer = Objects.requireNonNull(name);
         return this;
@@ -130,19 +139,22 @@ public final class ReaderOptions implements Serializable {
         return consumer;
     }
 
-    /** Which partitions. None: all. */
+    /** The partitions to read. None: all. */
     public ReaderOptions partitions(int... which) {
         partitions = which.clone();
         return this;
     }
 
-    /** Where to begin. */
+    /** The position at which to begin. */
     public ReaderOptions from(From where) {
         from = Objects.requireNonNull(where);
         return this;
     }
 
-    /** Where to begin: offsets by partition, with the incarnation of the stream that they are of. Others are not read. */
+    /**
+     * Offsets at which to begin, by partition, with the incarnation that they belong to. Other
+     * partitions are not read.
+     */
     public ReaderOptions offsets(Map<Integer, Long> where, String ofIncarnation) {
         offsets = new TreeMap<>(where);
         incarnation = Objects.requireNonNull(ofIncarnation);
@@ -150,21 +162,21 @@ public final class ReaderOptions implements Serializable {
         return this;
     }
 
-    /** By push or by pull. */
+    /** Push or pull. */
     public ReaderOptions mode(Mode how) {
         mode = Objects.requireNonNull(how);
         return this;
     }
 
-    /** Bounds a batch of pull. 0: the server's bound. */
+    /** Bounds a batch read by pull. 0: the server's bound. */
     public ReaderOptions batchBytes(int most) {
         batchBytes = most;
         return this;
     }
 
     /**
-     * Has the node move this reader on rather than wait for it. By push, records are copied then,
-     * since they may be overwritten while they are read.
+     * Makes the node move a slow reader on instead of waiting for it. By push, records are then
+     * copied, because they may be overwritten while they are read.
      */
     public ReaderOptions skip(boolean yes) {
         skip = yes;
@@ -172,15 +184,15 @@ public final class ReaderOptions implements Serializable {
     }
 
     /**
-     * With true, the node holds for the consumer what {@link StreamReader#done} has not said to be
-     * done, and not only what was not released.
+     * With true, the node keeps the consumer's records until {@link StreamReader#done} is called
+     * for them, and not only until they are released.
      */
     public ReaderOptions manual(boolean yes) {
         manual = yes;
         return this;
     }
 
-    /** For how long to try to open it, while the server is not there. */
+    /** Time to retry opening while the server is not available. */
     public ReaderOptions openTimeout(Duration most) {
         openTimeout = Objects.requireNonNull(most);
         return this;

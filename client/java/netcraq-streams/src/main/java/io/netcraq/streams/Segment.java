@@ -9,7 +9,7 @@ import java.nio.charset.StandardCharsets;
 
 /**
  * A partition's memory, for reading: docs/streams.md, "The segment". It is unmapped when nothing
- * refers to it any more, so that records that are looked at too late are no crash.
+ * refers to it, so reading a record too late does not crash the program.
  */
 final class Segment {
     static final int HEADER_BYTES = 4096;
@@ -21,7 +21,7 @@ final class Segment {
     private static final int NUMBER = 0;
     private static final int FIRST = 8;
     private static final int STATE = 16;
-    /** A buffer of Java's has less than 2 GiB: a segment is mapped in pieces of at most this. */
+    /** A Java buffer has less than 2 GiB, so a segment is mapped in pieces of at most this size. */
     private static final long PIECE_BYTES = 1 << 30;
 
     private final ByteBuffer header;
@@ -30,7 +30,7 @@ final class Segment {
     private final int objects;
     private final int objectsOfPiece;
 
-    /** Maps a file that may be a segment. It believes nothing of it. */
+    /** Maps a file that should be a segment. Its content is not trusted. */
     Segment(FileChannel file, long bytes) throws IOException {
         if (bytes < HEADER_BYTES || file.size() < bytes) {
             throw new GarbageException("a segment that is shorter than it is said to be");
@@ -66,32 +66,32 @@ final class Segment {
         return file.map(FileChannel.MapMode.READ_ONLY, at, bytes).order(ByteOrder.LITTLE_ENDIAN);
     }
 
-    /** How many bytes of records an object has at most. */
+    /** The maximum number of bytes of records in an object. */
     int room() {
         return objectBytes - OBJECT_HEADER_BYTES;
     }
 
-    /** How many objects the ring has. */
+    /** The number of objects in the ring. */
     int objects() {
         return objects;
     }
 
-    /** How many objects were ever begun: all before the newest are complete. */
+    /** The number of objects ever begun. All but the newest are complete. */
     long begun() {
         return Words.word(header, BEGUN);
     }
 
-    /** Where an object is: in which memory. */
+    /** The memory that contains an object. */
     ByteBuffer piece(long number) {
         return pieces[(int) Long.remainderUnsigned(number, objects) / objectsOfPiece];
     }
 
-    /** Where an object is, in that memory. */
+    /** The position of an object in that memory. */
     int place(long number) {
         return (int) Long.remainderUnsigned(number, objects) % objectsOfPiece * objectBytes;
     }
 
-    /** Whether an object is there, and all that was read of it until now was its own. */
+    /** Whether an object exists, and everything read from it so far was its own data. */
     boolean valid(long number) {
         Words.afterReading();
         return Words.word(piece(number), place(number) + NUMBER) == number;
@@ -102,7 +102,7 @@ final class Segment {
         return Words.word(piece(number), place(number) + FIRST);
     }
 
-    /** An object's bytes of records (upper half), and records (lower). */
+    /** The number of bytes of records (upper half) and of records (lower half) of an object. */
     long state(long number) {
         return Words.word(piece(number), place(number) + STATE);
     }

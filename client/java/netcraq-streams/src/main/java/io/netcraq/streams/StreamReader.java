@@ -11,7 +11,7 @@ import java.util.Map;
 import java.util.NoSuchElementException;
 
 /**
- * Reads a stream of the node: docs/streams.md says what is promised.
+ * Reads a stream of the node. docs/streams.md describes the guarantees.
  *
  * <pre>{@code
  * try (StreamReader reader = StreamReader.open(ReaderOptions.of("orders").consumer("billing"))) {
@@ -22,10 +22,10 @@ import java.util.NoSuchElementException;
  *     }
  * }
  * }</pre>
- *
- * It is for one thread, apart from {@link #wakeUp} and {@link #done}. Where the server ends or is
- * killed, it connects again and reads on where it was.
- */
+  *
+  * Only one thread may use it, except for {@link #wakeUp} and {@link #done}. If the server ends or is
+  * killed, the reader connects again and continues where it was.
+  */
 public final class StreamReader implements AutoCloseable, Iterable<Batch> {
     private static final long FIRST_PAUSE_MILLIS = 10;
     private static final long MAX_PAUSE_MILLIS = 1_000;
@@ -33,22 +33,25 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
     final ReaderOptions options;
     String incarnation;
 
-    private final Map<Integer, Long> next = new HashMap<>(); // by partition: where to read on
-    private final Map<Integer, Long> done = new HashMap<>(); // what may be forgotten is before this
-    private volatile Way way; // written by the reader's thread
+    private final Map<Integer, Long> next = new HashMap<>(); // offset at which each partition continues
+    private final Map<Integer, Long> done = new HashMap<>(); // offset before which records may be dropped
+    private volatile Way way; // only the reader's thread writes it
     private volatile boolean woken;
     private volatile boolean closed;
     private Batch last;
 
-    /** How records come. Errors that are temporary end it, and it is begun anew. */
+    /** A way to get records. After a temporary error it ends, and is started again. */
     interface Way {
-        /** The next batch. Null: there was none before the deadline (of System.nanoTime), or it was woken. */
+        /**
+         * The next batch. Null: there was none before the deadline (of System.nanoTime), or it was
+         * woken.
+         */
         Batch read(long deadline) throws IOException;
 
-        /** Has who reads look whether it was woken. */
+        /** Makes a waiting reader check whether it was woken. */
         void ring();
 
-        /** Tells the node how far the consumer is. */
+        /** Tells the node the consumer's position. */
         void tell(int partition);
 
         void close();
@@ -61,7 +64,7 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
         done.putAll(options.offsets);
     }
 
-    /** Begins to read. Whether there is such a stream it says at once. */
+    /** Starts to read. It fails at once if the stream does not exist. */
     public static StreamReader open(ReaderOptions options) throws IOException {
         StreamReader reader = new StreamReader(options);
         reader.begin(deadline(options.openTimeout));
@@ -73,7 +76,7 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
         return System.nanoTime() + nanos;
     }
 
-    /** Connects, until a deadline, or until it is woken: then there is no way. */
+    /** Connects, until a deadline. If it is woken, there is no way afterwards. */
     private void begin(long deadline) throws IOException {
         for (long pause = FIRST_PAUSE_MILLIS; ; pause = Math.min(2 * pause, MAX_PAUSE_MILLIS)) {
             IOException error;
@@ -97,7 +100,7 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
         }
     }
 
-    /** Whether it may help to connect again. */
+    /** Whether connecting again may help. */
     private static boolean temporary(IOException e) {
         if (e instanceof NodeException n) {
             return n.temporary();
@@ -112,17 +115,20 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
         return e;
     }
 
-    /** Gives the next batch, for which it waits as long as it takes. It releases the batch before. Null: it was woken. */
+    /**
+     * Returns the next batch, for which it waits without a limit. Releases the previous batch.
+     * Null: it was woken.
+     */
     public Batch next() throws IOException {
         return next(Duration.ofDays(3650));
     }
 
     /**
-     * Gives the next batch, and releases the batch before. Null: there was none in time, or the reader
-     * was woken.
+     * Returns the next batch, and releases the previous batch. Null: there was none in time, or the
+     * reader was woken.
      *
-     * @throws OverrunException if the batch before was overwritten while it was read
-     * @throws NodeException if the server has refused it
+     * @throws OverrunException if the previous batch was overwritten while it was read
+     * @throws NodeException if the server has refused the request
      */
     public Batch next(Duration timeout) throws IOException {
         if (closed) {
@@ -161,7 +167,10 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
         }
     }
 
-    /** Has who waits in {@link #next} return without a batch; if nobody does, the next who would. Any thread may. */
+    /**
+     * Makes a waiting {@link #next}, otherwise the next call of it, return without a batch. Any
+     * thread may call it.
+     */
     public void wakeUp() {
         woken = true;
         Way w = way;
@@ -175,8 +184,8 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
     }
 
     /**
-     * Says, where the options are {@code manual}, that all records of a partition before an offset are
-     * done with, which the consumer was given. Any thread may.
+     * Declares, with {@code manual} options, that all records of a partition before an offset are
+     * done. The reader must have returned them. Any thread may call it.
      */
     public void done(int partition, long offset) {
         synchronized (this) {
@@ -193,7 +202,10 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
         }
     }
 
-    /** Ends it. What it held is given back; for one with a name it is held for a while. */
+    /**
+     * Closes the reader. Its records are released; the node keeps those of a named consumer for
+     * some time.
+     */
     @Override
     public void close() {
         if (!closed) {
@@ -211,7 +223,10 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
         }
     }
 
-    /** The batches, without an end. Errors are UncheckedIOExceptions. It ends when the reader is woken. */
+    /**
+     * The batches, without an end. Errors are UncheckedIOExceptions. The iteration ends when the
+     * reader is woken.
+     */
     @Override
     public Iterator<Batch> iterator() {
         return new Iterator<>() {
@@ -241,29 +256,29 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
         };
     }
 
-    /** Which stream of its name is read. */
+    /** The incarnation of the stream. */
     public String incarnation() {
         return incarnation;
     }
 
-    /** Where a partition is read on; null if nothing is known of it. */
+    /** The offset at which a partition continues; null if unknown. */
     synchronized Long nextOffset(int partition) {
         return next.get(partition);
     }
 
-    /** Behind the last record that the node may forget. */
+    /** The offset after the last record that the node may drop. */
     synchronized Long doneOffset(int partition) {
         return done.get(partition);
     }
 
-    /** The partitions of which it is known where to read on. */
+    /** The partitions whose next offset is known. */
     synchronized int[] known() {
         return next.keySet().stream().mapToInt(Integer::intValue).sorted().toArray();
     }
 
     /**
-     * Notes where the node says that a partition begins. What was missed before that is not done with: a
-     * batch is to tell of it first, also one of another connection.
+     * Notes the position at which a partition begins, according to the node. Records missed earlier
+     * must still be reported with a batch, even if that batch comes over another connection.
      */
     synchronized void beginsAt(int partition, long offset, long missed) throws GarbageException {
         if (missed < 0 || missed > offset) {
@@ -273,7 +288,9 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
         done.putIfAbsent(partition, offset - missed);
     }
 
-    /** Notes that everything before an offset was read: there it goes on, whatever happens. */
+    /**
+     * Notes that everything before an offset was read. The reader continues there after any error.
+     */
     synchronized void read(int partition, long offset) {
         next.put(partition, offset);
         if (!options.manual) {
@@ -281,7 +298,7 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
         }
     }
 
-    /** How many records there were between where the reader was and where it goes on. */
+    /** The number of records between the reader's position and the offset at which it continues. */
     synchronized long missed(int partition, long offset) {
         return Math.max(0, offset - next.getOrDefault(partition, offset));
     }

@@ -6,13 +6,12 @@ import java.nio.charset.StandardCharsets;
 import java.time.Instant;
 
 /**
- * A record that is read.
+ * A record of a stream.
  *
- * @param offset where it is in its partition
+ * @param offset its offset in its partition
  * @param mark the producer's own number
  * @param nanos when it was appended, in nanoseconds since 1970
- * @param data its bytes, which cannot be written. By push they lie in the node's memory, and are good
- *     until the batch is released
+ * @param data its bytes, read-only. By push they are in the node's memory, and are valid until the batch is released
  */
 public record StreamRecord(long offset, long mark, long nanos, ByteBuffer data) {
     /** A copy of its bytes. */

@@ -6,7 +6,7 @@ import java.lang.invoke.VarHandle;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
-/** Words and half words in memory that is shared: little-endian, aligned, read and written at once. */
+/** Words and half words in shared memory: little-endian and aligned. Each access is atomic. */
 final class Words {
     private static final VarHandle WORD =
             MethodHandles.byteBufferViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
@@ -19,7 +19,7 @@ final class Words {
         return (long) WORD.getAcquire(b, at);
     }
 
-    /** Reads a word that may not be read before what the thread has written. */
+    /** Reads a word. The read is not ordered before the thread's earlier writes. */
     static long wordNow(ByteBuffer b, int at) {
         return (long) WORD.getVolatile(b, at);
     }
@@ -44,7 +44,7 @@ final class Words {
         int unused = (int) HALF.getAndAdd(b, at, more);
     }
 
-    /** What is read after this is not read before what was read until now. */
+    /** Later reads are not ordered before earlier reads. */
     static void afterReading() {
         VarHandle.acquireFence();
     }

@@ -37,7 +37,7 @@ import org.newsclub.net.unix.AFUNIXServerSocket;
 import org.newsclub.net.unix.AFUNIXSocket;
 import org.newsclub.net.unix.AFUNIXSocketAddress;
 
-/** A server that passes what is no stream's memory: the reader says so, reads nothing else, and ends. */
+/** If a server passes invalid memory, the reader reports an error, reads nothing else, and ends. */
 @Timeout(60)
 class HostileTest {
     private static final int OBJECT = 1024;
@@ -55,7 +55,7 @@ class HostileTest {
     private int promised = 2;
     private String partitions;
 
-    /** Memory as it should be: an object of two records, "ab" and "cd". */
+    /** Valid memory: an object of two records, "ab" and "cd". */
     @BeforeEach
     void make() {
         segment = ByteBuffer.allocate(SEGMENT).order(ByteOrder.LITTLE_ENDIAN);
@@ -72,7 +72,7 @@ class HostileTest {
         cursor.put(0, "NCCUR001".getBytes(StandardCharsets.US_ASCII)).putInt(8, 1);
     }
 
-    /** Serves a subscription with this memory, and lets the reader read until there is nothing. */
+    /** Serves a subscription with this memory, and reads until no more records come. */
     private List<String> read() throws IOException {
         List<String> got = new ArrayList<>();
         Path socket = folder.resolve("s");
@@ -110,9 +110,9 @@ class HostileTest {
             FileDescriptor[] files = {a.getFD(), b.getFD(), b.getFD()};
             s.setOutboundFileDescriptors(Arrays.copyOf(files, promised));
             s.getOutputStream().write(answer.getBytes(StandardCharsets.UTF_8));
-            in.readLine(); // until the reader has gone
+            in.readLine(); // until the reader has disconnected
         } catch (IOException e) {
-            return; // it has gone
+            return; // it has disconnected
         }
     }
 
@@ -174,7 +174,7 @@ class HostileTest {
         assertThrows(GarbageException.class, this::read);
     }
 
-    /** Numbers of objects that cannot be are objects that are not there. */
+    /** Objects with impossible numbers count as missing. */
     @ParameterizedTest
     @ValueSource(longs = {-1, Long.MAX_VALUE, Long.MIN_VALUE, 1L << 32})
     void numbersThatCannotBe(long number) throws IOException {
@@ -184,7 +184,7 @@ class HostileTest {
         assertEquals(List.of(), read());
     }
 
-    /** Whatever stands there, nothing is thrown but what a program can expect. */
+    /** Whatever the memory contains, only documented exceptions are thrown. */
     @Test
     void anyBytes() throws IOException {
         Random random = new Random(18);
@@ -207,7 +207,7 @@ class HostileTest {
         assertTrue(refused > 8 && refused < 80, refused + " were refused");
     }
 
-    /** What answers is no node's server. */
+    /** The other side is not a node's server. */
     @ParameterizedTest
     @ValueSource(strings = {"HTTP/1.1 400 Bad Request\n", "[]\n", "7\n", "\n", "{\"id\":1,\"data\":7}\n"})
     void anotherProtocol(String text) throws IOException {
@@ -230,7 +230,7 @@ class HostileTest {
                     }
                     s.getInputStream().read();
                 } catch (IOException e) {
-                    return; // the reader has gone
+                    return; // the reader has disconnected
                 }
             });
             server.setDaemon(true);

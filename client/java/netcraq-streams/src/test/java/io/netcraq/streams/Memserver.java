@@ -18,10 +18,11 @@ import java.util.stream.Stream;
 
 /**
  * The real server, over a store in memory (nodeapi/internal/memserver), with a folder in which
- * streams survive it. $NETCRAQ_MEMSERVER names the command: make test-java builds it and sets that.
+ * streams survive it. $NETCRAQ_MEMSERVER is the path of the command; make test-java builds it and
+ * sets the variable.
  */
 public final class Memserver implements AutoCloseable {
-    /** Longer than anything takes on a busy machine. */
+    /** Longer than any operation takes on a busy machine. */
     public static final Duration PATIENCE = Duration.ofSeconds(60);
 
     private final String command = System.getenv("NETCRAQ_MEMSERVER");
@@ -29,7 +30,7 @@ public final class Memserver implements AutoCloseable {
     private Process process;
     private String tcp;
 
-    /** Starts it. */
+    /** Starts the server. */
     public Memserver() throws IOException {
         if (command == null) {
             throw new IllegalStateException("NETCRAQ_MEMSERVER is not set: make test-java builds the server and sets it");
@@ -43,17 +44,17 @@ public final class Memserver implements AutoCloseable {
         }
     }
 
-    /** Where it listens. */
+    /** The address of its Unix socket. */
     public String socket() {
         return folder.resolve("s").toString();
     }
 
-    /** Where it listens by TCP. */
+    /** Its TCP address. */
     public String tcp() {
         return tcp;
     }
 
-    /** Starts it, and waits until it listens. */
+    /** Starts the server, and waits until it listens. */
     public void start() throws IOException {
         List<String> line = List.of(command, "--socket", socket(), "--streams", folder.resolve("streams").toString(),
                 "--listen", "tcp://127.0.0.1:0");
@@ -70,7 +71,7 @@ public final class Memserver implements AutoCloseable {
         throw new IOException("memserver did not start: " + Files.readString(folder.resolve("log")));
     }
 
-    /** Kills it as kill -9 does. */
+    /** Kills the server, as kill -9 does. */
     public void kill() throws IOException {
         try {
             if (process != null) { // it was started
@@ -82,12 +83,12 @@ public final class Memserver implements AutoCloseable {
         Files.deleteIfExists(Path.of(socket()));
     }
 
-    /** A connection of its own, with one request at a time. */
+    /** A separate connection, for one request at a time. */
     public NodeConnection connect() throws IOException {
         return NodeConnection.connect(socket(), PATIENCE);
     }
 
-    /** Makes a stream: its config in JSON. */
+    /** Creates a stream with a config in JSON. */
     public void open(String stream, String config) throws IOException {
         try (NodeConnection c = connect()) {
             ObjectNode data = NodeConnection.JSON.createObjectNode().put("stream", stream);
@@ -96,14 +97,14 @@ public final class Memserver implements AutoCloseable {
         }
     }
 
-    /** Appends records, and says which offset the first got. All are appended. */
+    /** Appends all the records, and returns the offset of the first. */
     public long append(String stream, int partition, String... records) throws IOException {
         try (NodeConnection c = connect()) {
             return append(c, stream, partition, List.of(records), PATIENCE);
         }
     }
 
-    /** The same by a connection that is there. What is not appended at once is tried again. */
+    /** The same on an existing connection. It retries records that were not appended. */
     public static long append(NodeConnection c, String stream, int partition, List<String> records, Duration patience)
             throws IOException {
         long first = -1;
@@ -119,7 +120,7 @@ public final class Memserver implements AutoCloseable {
         return first;
     }
 
-    /** Where a partition's next record goes. */
+    /** The offset of a partition's next record. */
     public long next(String stream, int partition) throws IOException {
         try (NodeConnection c = connect()) {
             return c.describe("", stream, PATIENCE).path("partitions").path(partition).path("next").asLong();

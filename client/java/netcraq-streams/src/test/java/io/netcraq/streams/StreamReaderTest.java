@@ -34,7 +34,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** The reader, by push and by pull, against the real server. */
+/** The reader, by push and by pull, with the real server. */
 @Timeout(120)
 class StreamReaderTest {
     private Memserver server;
@@ -53,7 +53,7 @@ class StreamReaderTest {
         return ReaderOptions.of("s").socket(server.socket()).mode(mode);
     }
 
-    /** Reads so many records of partition 0, whose offsets follow one another. */
+    /** Reads so many records of partition 0, with consecutive offsets. */
     private static List<String> take(StreamReader reader, int many, long first) throws IOException {
         List<String> out = new ArrayList<>();
         while (out.size() < many) {
@@ -88,7 +88,7 @@ class StreamReaderTest {
         return IntStream.range(from, to).mapToObj(i -> i + " \u00fc " + "x".repeat(i % 300)).toList();
     }
 
-    /** Runs beside the test. What it throws, get of the result does. */
+    /** Work that runs concurrently with the test. The result's get throws its exception. */
     private interface Work {
         void run() throws Exception;
     }
@@ -141,7 +141,10 @@ class StreamReaderTest {
         assertThrows(NodeException.class, () -> StreamReader.open(options(Mode.PUSH).socket(server.tcp())));
     }
 
-    /** Many times what the ring has, of which nothing is lost: the server waits, and is woken. */
+    /**
+     * There are many times as many records as fit into the ring. None is lost, because the server
+     * waits for the reader.
+     */
     @ParameterizedTest
     @EnumSource
     void keepsTheOrderOfEachPartitionAndResumesByName(Mode mode) throws Exception {
@@ -176,7 +179,7 @@ class StreamReaderTest {
                     total++;
                 }
                 batch.release();
-                if (++batches == 20) { // and one of the same name goes on
+                if (++batches == 20) { // and another reader of the same name continues
                     reader.close();
                     reader = StreamReader.open(options(mode).consumer("me"));
                 }
@@ -202,7 +205,7 @@ class StreamReaderTest {
                 server.append("s", 1, "x" + round);
                 int kill = round;
                 CompletableFuture<Void> killer = beside(() -> {
-                    if (kill % 2 == 0) { // while the reader waits, or behind its back
+                    if (kill % 2 == 0) { // while the reader waits, or without its notice
                         Thread.sleep(50);
                     }
                     server.kill();
@@ -230,7 +233,7 @@ class StreamReaderTest {
     @Test
     void waitsForASlowReaderAndMovesOnWhoSkips() throws Exception {
         server.open("s", "{\"objectBytes\":1024,\"objects\":4,\"stallMs\":3600000}");
-        String[] one = {"x".repeat(400)}; // two in an object
+        String[] one = {"x".repeat(400)}; // two records fit into an object
         try (StreamReader reader = StreamReader.open(options(Mode.PUSH))) {
             CompletableFuture<Void> producer = beside(() -> {
                 for (int i = 0; i < 9; i++) {
@@ -250,7 +253,7 @@ class StreamReaderTest {
             assertEquals(19, batch.missed());
             assertEquals(28, batch.offset());
             assertEquals(server.next("s", 0), batch.next());
-            for (int i = 0; i < 20; i++) { // it has a copy
+            for (int i = 0; i < 20; i++) { // the reader has a copy
                 server.append("s", 0, "y".repeat(400));
             }
             assertEquals(one[0], batch.get(0).text());
@@ -258,7 +261,10 @@ class StreamReaderTest {
         }
     }
 
-    /** A named consumer learns by its first batch what it missed, also if readers of its name had no batch before. */
+    /**
+     * The first batch of a named consumer reports what it missed, even if earlier readers of its
+     * name had no batch.
+     */
     @ParameterizedTest
     @CsvSource({"PUSH,false", "PUSH,true", "PULL,false", "PULL,true"})
     void tellsLaterWhatWasMissed(Mode mode, boolean manual) throws IOException {
@@ -268,19 +274,21 @@ class StreamReaderTest {
         for (int i = 0; i < 20; i++) {
             server.append("s", 0, "x".repeat(400));
         }
-        StreamReader.open(options).close(); // it had the answer, and has told nobody
+        // this reader got the number of missed records, but returned no batch
+        StreamReader.open(options).close();
         try (StreamReader reader = StreamReader.open(options)) {
-            server.kill(); // a reader that connects again asks from where it was
+            server.kill(); // a reader that connects again requests records from its position
             server.start();
             server.append("s", 0, "by the new server");
             Batch batch = reader.next(Memserver.PATIENCE);
             assertTrue(batch.offset() > 0);
             assertEquals(batch.offset(), batch.missed());
             take(reader, (int) (21 - batch.next()), batch.next());
-            assertNull(reader.next(Duration.ofMillis(50))); // it lets go of the batch before
+            assertNull(reader.next(Duration.ofMillis(50))); // this releases the previous batch
             reader.done(0, 21);
         }
-        try (StreamReader reader = StreamReader.open(options)) { // that was told, and is not told again
+        // missed records that were reported are not reported again
+        try (StreamReader reader = StreamReader.open(options)) {
             server.append("s", 0, "y");
             assertEquals(List.of("y"), take(reader, 1, 21));
         }
@@ -341,12 +349,15 @@ class StreamReaderTest {
         }
     }
 
-    /** What is not said to be done stays in the ring, for the next one of the name, too, and comes to this one once. */
+    /**
+     * Records that are not done stay in the ring, also for the next reader of the name. This reader
+     * gets each once.
+     */
     @ParameterizedTest
     @EnumSource
     void holdsWhatIsNotDone(Mode mode) throws Exception {
         server.open("s", "{\"objectBytes\":1024,\"objects\":4,\"stallMs\":3600000,\"keepMs\":3600000}");
-        String text = "x".repeat(400); // two in an object
+        String text = "x".repeat(400); // two records fit into an object
         try (StreamReader reader = StreamReader.open(options(mode).consumer("me").manual(true))) {
             CompletableFuture<Void> producer = beside(() -> {
                 for (int i = 0; i < 12; i++) {
@@ -427,12 +438,12 @@ class StreamReaderTest {
         starter.get(60, TimeUnit.SECONDS);
     }
 
-    /** No descriptor is left when it is closed, and no memory when nothing refers to it. */
+    /** After close no descriptor is left, and no memory once nothing refers to it. */
     @Test
     void leaksNothing() throws Exception {
         server.open("s", "{\"partitions\":4}");
         server.append("s", 0, "x");
-        for (Mode mode : Mode.values()) { // what is loaded for it stays
+        for (Mode mode : Mode.values()) { // load everything that stays loaded
             StreamReader.open(options(mode)).close();
         }
         List<String> before = descriptors();
@@ -441,7 +452,7 @@ class StreamReaderTest {
                 assertNotNull(reader.next(Memserver.PATIENCE));
             }
         }
-        int most = before.size() + 3; // of the virtual machine itself: what it loads meanwhile
+        int most = before.size() + 3; // some descriptors of the virtual machine itself
         until(() -> "the descriptors to be closed: " + descriptors() + ", before: " + before,
                 () -> descriptors().size() <= most);
         until("the memory to be unmapped", () -> {
@@ -452,14 +463,14 @@ class StreamReaderTest {
                 .noneMatch(t -> t.getName().equals("netcraq-stream")));
     }
 
-    /** What this process has open. */
+    /** The open descriptors of this process. */
     private static List<String> descriptors() {
         List<String> out = new ArrayList<>();
         for (File f : new File("/proc/self/fd").listFiles()) {
             try {
                 out.add(Files.readSymbolicLink(f.toPath()).toString());
             } catch (IOException e) {
-                continue; // it was the one by which this is read, or is closed by now
+                continue; // the descriptor of this listing, or one that was closed meanwhile
             }
         }
         return out;
