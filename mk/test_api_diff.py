@@ -154,7 +154,7 @@ def test_additions(copies):
 
 
 def test_announced():
-    """Only the newest section with entries counts, and only if it is newer than the last release."""
+    """Only the newest section with entries counts, if it is newer than the last release."""
     announced = lambda text: api_diff.announced("# Changelog\n\n## [Unreleased]\n\n" + text, "v0.1.0")  # noqa: E731
     assert announced("### Removed\n\n- Get\n\n## [0.1.0]\n\n### Added\n\n- Get\n")
     assert not announced("### Added\n\n- Put\n\n## [0.1.0]\n\n### Removed\n\n- Get\n")

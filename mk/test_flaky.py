@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs a copy of the script in its own tree; returns its output, its exit code, and the rows."""
+    """Runs a copy of the script in its own tree; returns its output, exit code and rows."""
     (tmp_path / "mk").mkdir()
     script = tmp_path / "mk" / "flaky.py"
     script.write_text((HERE / "flaky.py").read_text())

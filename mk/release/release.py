@@ -260,7 +260,7 @@ def modules(release: Release) -> None:
 
 
 def describe(release: Release, built: dict[str, dict[str, Path]]) -> None:
-    """Write the SBOMs of the archives' programs, the checksums of all files, and their provenance."""
+    """Write the SBOMs of the archives' programs, and all files' checksums and provenance."""
     for architecture, files in built.items():
         archive = release.out / "archives" / f"netcraq_{release.version}_linux_{architecture}.tar.gz"
         digest = hashlib.sha256(archive.read_bytes()).hexdigest()

@@ -84,7 +84,7 @@ def resource(text: str) -> Surface:
 
 
 def calls(text: str) -> Surface:
-    """The calls of an OpenAPI document, their parameters, and the required parameters and fields."""
+    """The calls of an OpenAPI document, their parameters, and what is required of a caller."""
     surface, document = Surface(), yaml.safe_load(text)
     for path, item in document["paths"].items():
         for method, operation in item.items():

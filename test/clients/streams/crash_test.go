@@ -282,7 +282,7 @@ func TestCrashes(t *testing.T) {
 		}
 	}()
 	kept := filepath.Join(dir, "streams", "default", "s")
-	poll.Until(t, patience, "the consumers to be known", func() bool { // from then on the server keeps records until they have read them
+	poll.Until(t, patience, "the consumers to be known", func() bool { // from then on the server keeps records for them
 		text, _ := os.ReadFile(filepath.Join(kept, "positions.json"))
 		for _, file := range files {
 			if strings.Count(string(text), filepath.Base(file)+`"`) != partitions {

@@ -128,7 +128,7 @@ func TestCrowd(t *testing.T) {
 					if i%10 == 0 && random.IntN(10) == 0 {
 						time.Sleep(2 * stall * time.Millisecond) // a consumer that does not read for a while
 					}
-					if next[b.Partition] = b.Next; b.Release() != nil { // overwritten while it was read: the batch does not count
+					if next[b.Partition] = b.Next; b.Release() != nil { // overwritten: the batch does not count
 						next[b.Partition] = b.Offset
 						moved.Add(1)
 					} else if bad != "" {

@@ -257,7 +257,7 @@ func count(socket, path string) error {
 		line := fmt.Sprintf("%d %d %d\n", b.Offset, b.Next, b.Missed)
 		for offset, record := range b.Records() {
 			if number := binary.LittleEndian.Uint64(record.Data); number != offset {
-				line = fmt.Sprintf("record %d is %d\n", offset, number) // an error, unless Release reports that the record was overwritten
+				line = fmt.Sprintf("record %d is %d\n", offset, number) // an error, unless the record was overwritten
 			}
 		}
 		if err := b.Release(); errors.Is(err, streams.ErrOverrun) {
@@ -407,7 +407,7 @@ func TestStopped(t *testing.T) {
 			rest := context.WithoutCancel(ctx)
 			s.append(rest, 0, &next[0], rounds*ring-n, 64)
 			poll.Until(t, patience, "the consumers to have caught up", func() bool {
-				s.append(rest, 0, &next[0], 1, 64) // append more, because a reader learns of missed records only with its next batch
+				s.append(rest, 0, &next[0], 1, 64) // a reader learns of missed records with its next batch
 				for _, path := range paths {
 					if at, _ := counted(t, path); at+ring < next[0] {
 						return false
