@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs in ordinary pods that use the node API through its libraries (testpod/program.go and
-program.py, client.js).
+"""Programs in ordinary pods that use the node API through its libraries
+(testpod/program.go, program.py and program.mjs).
 
 Python and Node.js come from the machine's own /usr, which is mounted read-only into these pods,
 because an image with them would need a registry.
