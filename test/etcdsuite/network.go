@@ -230,7 +230,7 @@ func makeSlots(ctx context.Context, address, path string) error {
 	return inplace.WriteSlots(path, entries)
 }
 
-// readSlots returns the slots whose version at creation is known.
+// readSlots returns the created slots, with the version that each got when it was created.
 func readSlots(ctx context.Context, c *admin.Client) (entries []placement.Entry, err error) {
 	made, err := c.Directory(ctx, "slot-", true)
 	if err != nil {

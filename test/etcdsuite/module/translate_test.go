@@ -167,7 +167,8 @@ func responseOf(r model.MaybeEtcdResponse, number func(int64) int64) model.Maybe
 	return r
 }
 
-// watchOf takes what clients should not see out of a watch, and says how much that was.
+// watchOf removes from a watch what clients should not see, and returns the number of removed
+// events.
 func watchOf(w *model.WatchOperation, number func(int64) int64) (shown int) {
 	if w.Request.Revision != 0 { // the next revision of a client's write
 		w.Request.Revision = number(w.Request.Revision-1) + 1
