@@ -50,8 +50,8 @@ type loss struct {
 	Writes    float64 `json:"writeOutageMillis"`
 	Reads     float64 `json:"readOutageMillis"`
 	Survivors float64 `json:"survivorGapMillis"`
-	// Machine is the longest time in which somebody who asks nothing, but looks at the clock all
-	// the time, was not run: what the others are not to blame for.
+	// Machine is the longest time for which a goroutine that only reads the clock did not run. The
+	// network is not to blame for that part.
 	Machine float64 `json:"machineGapMillis"`
 }
 
@@ -59,7 +59,7 @@ type loss struct {
 type join struct {
 	Switch  string  `json:"switch"`
 	All     float64 `json:"recoveryMillis"`
-	Changed float64 `json:"changedMillis"`    // as lab's ChangedSpan
+	Changed float64 `json:"changedMillis"`    // as clients see it: a refused client retries after a moment
 	Writes  float64 `json:"writePauseMillis"` // as clients see it: a client whose write is refused retries after a moment
 	Machine float64 `json:"machineGapMillis"` // as in loss
 }

@@ -23,24 +23,25 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestNodeAPI has programs use the node API at two nodes while, all at once, the nodes' servers are
-// killed or stopped, members of chains are killed or cut off and brought in again, of two
-// controllers the one that leads is killed or stopped, keys are moved from chain to chain, and
-// cables lose, double and reorder frames. Then
+// TestNodeAPI: programs use the node API at two nodes during faults. The nodes' servers are killed
+// or stopped, members of chains are killed or cut off and brought in again, the leading one of two
+// controllers is killed or stopped, keys are moved from chain to chain, and cables lose, double and
+// reorder frames, all at once. Afterwards these must hold:
 //
-//   - what the programs saw of keys is linearizable, versions included, over all moves, and with
-//     that no write is lost that was acknowledged;
-//   - no lock was held twice at one token, tokens grew, and a counter that is guarded by them lost
-//     no increment (nodelocks_test.go); the same of leaders, whom those who ask see in this order,
-//     and of no more permits than a semaphore has (nodeelections_test.go, nodesemaphores_test.go);
-//   - nobody was told of an instance of a service that had been gone for longer than its time to
+//   - the programs' history of keys is linearizable, including versions, over all moves, and no
+//     acknowledged write is lost;
+//   - no lock had two holders with one token, tokens grew, and a counter that the tokens guard lost
+//     no increment (nodelocks_test.go). The same holds for leaders, whom all programs see in this
+//     order, and never more permits were held than a semaphore has (nodeelections_test.go,
+//     nodesemaphores_test.go);
+//   - no program received an instance of a service that had been gone for longer than its time to
 //     live (nodeservices_test.go);
-//   - watchers saw versions grow, nothing that was never written, and the newest in the end
+//   - watchers saw growing versions, only written values, and in the end the newest
 //     (nodewatches_test.go).
 //
-// It ends by nobody's speed: there is a bound for how long things may take, which is generous.
-// `make nodeapi-histories` is the long run: NETCRAQ_SURVIVE_ENGINES and _SECONDS are as for
-// TestSurvive, and NETCRAQ_SURVIVE_CALM leaves all faults out.
+// The test does not depend on speed: its time limits are generous. `make nodeapi-histories` is the
+// long run. NETCRAQ_SURVIVE_ENGINES and _SECONDS are as for TestSurvive, and NETCRAQ_SURVIVE_CALM
+// omits all faults.
 func TestNodeAPI(t *testing.T) {
 	for _, engine := range strings.Split(setting("ENGINES", "auto"), ",") {
 		t.Run(engine, func(t *testing.T) { nodeAPI(t, engine) })

@@ -99,7 +99,7 @@ func (e *nodeElection) check() []error {
 			case known && value != s.leader.Value:
 				wrong(s, "who was elected with that token had the value %q", value)
 			case !known:
-				e.values[token] = s.leader.Value // what others say about it is the same
+				e.values[token] = s.leader.Value // other answers about this token must agree
 			}
 			if token < newest {
 				wrong(s, "a leader with the token %d was seen before", newest)

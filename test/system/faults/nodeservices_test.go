@@ -148,7 +148,7 @@ func (s *nodeService) check() (errs []error) {
 		twice := map[string]bool{}
 		for _, told := range a.instances {
 			wrong := func(format string, args ...any) {
-				if kind := told.Instance + format; !said[kind] { // report it once, because it is repeated in many answers
+				if kind := told.Instance + format; !said[kind] { // many answers repeat it
 					said[kind] = true
 					errs = append(errs, fmt.Errorf("the instance %s was told of by an answer that took %v: %s", told.Instance,
 						a.ended.Sub(a.begun), fmt.Sprintf(format, args...)))

@@ -32,7 +32,7 @@ type nodeWatchers struct {
 	wg   sync.WaitGroup
 }
 
-// watchAll has a program watch each of the keys, and at each node one all of them by their prefix.
+// watchAll starts a watcher of each key, and at each node a watcher of all keys by their prefix.
 func (r *nodeRun) watchAll(keys nodeKeys) *nodeWatchers {
 	ctx, stop := context.WithCancel(r.Network.T.Context())
 	all := &nodeWatchers{t: r.Network.T, stop: stop}
@@ -85,8 +85,8 @@ func (w *nodeWatcher) follow(ctx context.Context, p *node.Client, cfg node.Watch
 	}
 }
 
-// reportNews says by what the servers, since each was started last, have found what watchers were
-// told: notifications of their switches, or reads.
+// reportNews logs how each server, since its last start, has found the watchers' events: by
+// notifications of its switch, or by reads.
 func (r *nodeRun) reportNews() {
 	for _, s := range r.servers {
 		news, err := s.News(r.Network.T.Context())

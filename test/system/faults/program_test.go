@@ -30,8 +30,8 @@ const (
 	lastSlotCell = 7
 )
 
-// otherProgram is a program that a later release may have, as files: another build of this one, of
-// the same P4Info; or (later) one with a register more, which packets write.
+// otherProgram writes the files of a program that a later release may have: another build of this
+// program with the same P4Info; or (later) a program with one more register, which packets write.
 func otherProgram(t *testing.T, later bool) (jsonFile, infoFile string) {
 	t.Helper()
 	config, info, err := p4src.Compiled(128)
