@@ -92,7 +92,7 @@ def copies(tmp_path):
 CHAINS = "cni-plugin/deploy/crd/netcraq.io_netcraqchains.yaml"
 ADMIN = "docs/reference/admin-api.yaml"
 PYTHON = "client/python"
-# A file, a pattern, its replacement, and the break that this plants.
+#: A file, a pattern, its replacement, and the break that this plants.
 PLANTED = [
     ("docs/reference/cli.md", r"      --fill .*\n", "", "netcraq bench --fill is gone"),
     ("docs/reference/cli.md", r"  -d, --duration", "      --duration", "netcraq bench -d is gone"),

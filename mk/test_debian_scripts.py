@@ -10,8 +10,8 @@ import pytest
 
 FILES = Path(__file__).parent / "release" / "files"
 
-# Debian's deluser, as far as the script uses it: it refuses to remove a user that is not a system
-# user.
+#: Debian's deluser, as far as the script uses it: it refuses to remove a user that is not a system
+#: user.
 DELUSER = """
 id=$(getent passwd netcraq | cut -d: -f3)
 if [ "$id" -ge 1000 ]; then echo "The user \\`netcraq' is not a system user. Exiting."; exit 1; fi

@@ -19,7 +19,7 @@ SOURCE = Path("api/buildinfo/VERSION")
 #: semver.org's grammar without build metadata, which an image's tag cannot have.
 GRAMMAR = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(alpha|beta|rc)\.?(\d+))?")
 
-# Files, the pattern whose first group is the version, and whether it has Python's spelling.
+#: Files, the pattern whose first group is the version, and whether it has Python's spelling.
 PLACES = (
     ("client/python/pyproject.toml", r'^version = "([^"]+)"$', True),
     ("switch/python/pyproject.toml", r'^version = "([^"]+)"$', True),
@@ -34,7 +34,7 @@ PLACES = (
     ("cni-plugin/deploy/chart/Chart.yaml", r"^version: (\S+)$", False),
     ("CITATION.cff", r"^version: (\S+)$", False),
 )
-# In each go.mod, the versions of required modules of this tree.
+#: In each go.mod, the versions of required modules of this tree.
 MODULES = r"^\t(?:require )?github\.com/netcraq/netcraq(?:/\S+)? v(\S+)"
 
 

@@ -30,7 +30,7 @@ from process import HERE, ROOT, ReleaseError
 
 ARCHITECTURES = ("amd64", "arm64")
 
-# Programs in the archives: name, folder of the Go module, package.
+#: Programs in the archives: name, folder of the Go module, package.
 PROGRAMS = {
     "netcraq": (".", "./cmd/netcraq"),
     "netcraqctl": (".", "./cmd/netcraqctl"),
@@ -41,7 +41,7 @@ PROGRAMS = {
     "netcraq-cni": (".", "./cni-plugin/netcraq-cni"),
     "etcd-monitor": (".", "./etcd-monitor/cmd/etcd-monitor"),
 }
-# The Debian packages, with the programs of each.
+#: The Debian packages, with the programs of each.
 PACKAGES = {
     "netcraq": ("netcraq", "netcraqctl", "netcraq-controller", "netcraq-sidecar"),
     "netcraq-switch": ("netcraq-switch",),
@@ -177,7 +177,7 @@ def images(release: Release) -> None:
         )  # fmt: skip
 
 
-# The registry of a release's images.
+#: The registry of a release's images.
 REGISTRY = "ghcr.io/netcraq"
 
 

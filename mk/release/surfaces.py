@@ -124,7 +124,7 @@ def declarations(text: str) -> Surface:
     return surface
 
 
-# Prints what the modules of a Python package offer: names, methods, and their parameters.
+#: Prints what the modules of a Python package offer: names, methods, and their parameters.
 INSPECT = """
 import importlib, inspect, pkgutil, netcraq
 def public(owner, module):
@@ -171,7 +171,7 @@ def python(folder: Path) -> Surface:
     return surface
 
 
-# The files to compare, as glob patterns, each with the function that reads a file's text.
+#: The files to compare, as glob patterns, each with the function that reads a file's text.
 FILES: tuple[tuple[str, Callable[[str], Surface]], ...] = (
     ("docs/reference/cli.md", commands),
     ("docs/reference/metrics.md", lambda text: table(text, 1)),

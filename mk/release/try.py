@@ -25,7 +25,7 @@ from pathlib import Path
 from machine import booted, wait
 from process import ROOT, ReleaseError, run
 
-# A function that runs a program in a machine and returns its output.
+#: A function that runs a program in a machine and returns its output.
 Inside = Callable[..., str]
 
 
@@ -272,7 +272,7 @@ def go(dist: Path, work: Path, socket: Path, compiler: str, before: Path | None)
     return Row(module, "a module outside", "get", "go get" if before else "", time.monotonic() - began, [])
 
 
-# Files that dpkg, apt and adduser keep: logs, lists, and copies of files before a change.
+#: Files that dpkg, apt and adduser keep: logs, lists, and copies of files before a change.
 OF_THE_SYSTEM = (
     "var/lib/dpkg", "var/lib/apt", "var/log", "var/cache", "proc", "sys", "run/adduser",
     "etc/passwd-", "etc/shadow-", "etc/group-", "etc/gshadow-",
@@ -360,7 +360,7 @@ def property_of(inside: Inside, service: str, name: str) -> str:
     return inside("systemctl", "show", "-P", name, service).strip()
 
 
-# The socket of the node's service.
+#: The socket of the node's service.
 SOCKET = "/run/netcraq/netcraq.sock"
 
 
@@ -487,7 +487,7 @@ def stays_active(inside: Inside, service: str) -> None:
         raise ReleaseError(f"{service} is {now}: {inside('journalctl', '--unit', service, '--output', 'cat')}")
 
 
-# The trial of each Debian package.
+#: The trial of each Debian package.
 TRIALS = {
     "netcraq": node,
     "netcraq-switch": switch,
