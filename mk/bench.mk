@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Measurements. Each prints a table and keeps what was measured in out/.
+# Measurements. Each prints a table and keeps its results in out/.
 
 BENCHES := bench bench-etcd bench-clients bench-cores bench-guarantees bench-nodeapi bench-streams bench-arrow bench-pipelets
 .PHONY: $(BENCHES) figures figures-quick timeline hot-keys replay netchain compare bin/netcraq-bench-jetstream
@@ -9,7 +9,8 @@ bench: build ## measure the switch, and BMv2: round trips, queries a second
 timeline: build ### plot throughput and latency while a switch dies and comes back
 	@$(SUDO) $(PYTHON) experiments/timeline.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK)
 
-# etcd of the version in go.mod: Debian's is older, and announces the progress of watches too early.
+# etcd of the version in go.mod, because Debian's is older and reports the progress of watches too
+# early.
 ETCD := $(GO) build -o bin/etcd go.etcd.io/etcd/server/v3
 
 hot-keys: build ### show hot etcd keys moving into the network (KEEP=1)
@@ -20,9 +21,10 @@ replay: build ### replay what a real Kubernetes asked of its etcd, through the g
 	@$(ETCD)
 	@$(SUDO) $(PYTHON) experiments/trace_replay.py
 
-# ---- The evaluation: every measurement is kept, so a run that was interrupted goes on ----
+# ---- The evaluation. It keeps every measurement, so an interrupted run resumes. ----
 
-# What the evaluation has beside NetCRAQ. What cannot be had is left out, and the report names it.
+# The other systems of the evaluation. If one is not available, the evaluation omits it and the
+# report says so.
 PEERS := redis-server memcached
 define peers
 @( $(call install,$(PEERS)) ) || echo "not all of $(PEERS) could be installed: what is missing is left out"
@@ -62,7 +64,7 @@ bench-pipelets: deps ### measure pipelets beside clients that poll
 	$(call compile,bin/,experiments/cmd/netcraq-bench-pipelets)
 	@$(PYTHON) experiments/bench_pipelets.py $(if $(QUICK),--quick)
 
-# JetStream and its loads: of the module that has NATS.
+# JetStream and its load programs, from the module that requires NATS.
 bin/netcraq-bench-jetstream: deps
 	@cd nodeapi/jetstream && $(GO_ABS) build -o $(CURDIR)/bin/ ./cmd/netcraq-bench-jetstream
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# What a machine needs: Debian's packages, a Python environment, Go. Done once; the stamps say for
-# which lists.
+# What a machine needs: Debian's packages, a Python environment, Go. Each is installed once; a stamp
+# file records the list that was installed.
 
 DEBIAN_PACKAGES := $(shell sed 's/\#.*//' packages.txt)
 K8S_PACKAGES := $(shell sed 's/\#.*//' test/e2e/packages.txt)
 
-# install PACKAGES: those that are missing
+# install PACKAGES: installs the packages that are missing
 define install
 missing=; for p in $(1); do dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then \
@@ -23,9 +23,9 @@ $(VENV)/.packages: packages.txt
 	@$(call install,$(DEBIAN_PACKAGES))
 	@mkdir -p $(VENV) && touch $@
 
-# Nothing is installed whose hash is not in the project. uv.lock has the hashes, and uv only reads it:
-# `uv sync` would fetch each file from the address in uv.lock, which a machine that has only a
-# mirror of PyPI cannot reach. pip takes the files from the index that pip is set up with, or uv.
+# Only files whose hash is in the project are installed. uv.lock has the hashes, and uv only exports
+# them: `uv sync` would fetch each file from its address in uv.lock, which a machine with only a
+# mirror of PyPI cannot reach. pip uses its configured index.
 INDEX := $(or $(UV_DEFAULT_INDEX),$(UV_INDEX_URL))
 ifneq ($(INDEX),)
 export PIP_INDEX_URL ?= $(INDEX)
@@ -39,15 +39,15 @@ define get_uv
 	  out/uv/bin/python $(HASHED) -r requirements-uv.txt; touch $(UV); }
 endef
 
-# sync ENVIRONMENT,GROUPS,OPTIONS: installs groups of pyproject.toml, as uv.lock has them, in an environment of Debian's
-# own Python, which it makes with these options of venv if there is none
+# sync ENVIRONMENT,GROUPS,OPTIONS: installs groups of pyproject.toml in the versions of uv.lock. If
+# the environment does not exist, it is created from Debian's own Python with these options of venv.
 define sync
 set -e; $(get_uv); [ -x $(1)/bin/python ] || /usr/bin/python3 -m venv $(3) $(1); \
 	  $(UV) export -q --frozen $(addprefix --only-group ,$(2)) -o $(1)/requirements.txt >/dev/null; \
 	  $(1)/bin/python $(HASHED) -r $(1)/requirements.txt
 endef
 
-# Debian's own Python is the only one that sees Debian's Mininet.
+# Only Debian's own Python can import Debian's Mininet.
 $(VENV)/.requirements: $(VENV)/.packages uv.lock requirements-uv.txt client/python/pyproject.toml
 	@echo "installing the Python packages of uv.lock into $(VENV)"
 	@$(call sync,$(VENV),dev $(if $(filter go,$(GO)),,go),--system-site-packages)
@@ -62,7 +62,7 @@ lock: ### write uv.lock and requirements-uv.txt anew, with the hashes of all fil
 
 deps-k8s: deps $(VENV)/.packages-k8s ### install what make e2e-k8s needs besides (containerd, runc, ...)
 
-# What DuckDB's C++ and the Java client are built with.
+# The tools that build DuckDB's C++ and the Java client.
 MODULE_PACKAGES := g++ openjdk-17-jdk-headless maven
 
 $(VENV)/.packages-modules: mk/deps.mk $(VENV)/.packages

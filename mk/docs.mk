@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The documentation as a site. make deps does not install what only this needs: it has an environment of its own.
+# The documentation site. Its tools are in a separate environment, which make deps does not install.
 
 DOCS_VENV := out/docs/venv
 
@@ -7,10 +7,11 @@ $(DOCS_VENV)/.requirements: uv.lock requirements-uv.txt
 	@$(call sync,$(DOCS_VENV),docs)
 	@touch $@
 
-# javadoc reads the Java library without the libraries that it uses. It says so in out/docs/javadoc.log.
+# javadoc runs without the libraries that the Java library uses. out/docs/javadoc.log has its
+# complaints about them.
 JAVADOC ?= javadoc
 
-# --strict: a link that leads nowhere, a heading that is not there and a page without a place in the navigation are errors.
+# --strict makes broken links, missing headings and pages without a place in the navigation errors.
 .PHONY: docs
 docs: $(DOCS_VENV)/.requirements $(VENV)/.packages-modules ### build the documentation as a site into out/site
 	@rm -rf out/docs/java && $(JAVADOC) -quiet -notimestamp -Xdoclint:none --ignore-source-errors -d out/docs/java \

@@ -37,7 +37,7 @@ PYTHON = [
 
 
 def go() -> str:
-    """What `go doc` prints of each package."""
+    """A page with the output of `go doc` for each package."""
     page = ["# Go\n\nWhat `go doc -all` prints. The examples are in the packages' `example_test.go`.\n"]
     for folder, purpose in GO.items():
         said = subprocess.run(
@@ -49,21 +49,21 @@ def go() -> str:
 
 
 def python() -> str:
-    """The modules' docstrings and types, by mkdocstrings."""
+    """A page with the modules' docstrings and types, which mkdocstrings inserts."""
     page = ["# Python\n\n`netcraq.connect()` is `netcraq.node.connect()`.\n"]
     page += [f"::: {module}\n" for module in PYTHON]
     return "\n".join(page)
 
 
 def javascript() -> str:
-    """The library's TypeScript declarations, with their comments."""
+    """A page with the library's TypeScript declarations and their comments."""
     types = (ROOT / "client" / "js" / "index.d.cts").read_text()
     types = re.sub(r"\A(?://.*\n)+", "", types)
     return f"# JavaScript and TypeScript\n\nThe declarations of the package `netcraq`.\n\n```ts\n{types.strip()}\n```\n"
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages, and what javadoc has written for `make docs`."""
+    """Add these pages, and the files that javadoc wrote for `make docs`."""
     for name, text in (("go", go()), ("python", python()), ("javascript", javascript())):
         files.append(File.generated(config, f"reference/{name}.md", content=text))
     written = ROOT / "out" / "docs"
@@ -75,7 +75,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
-    """Leave out Sphinx's roles, which docstrings have for tools that know them."""
+    """Remove Sphinx roles, which docstrings contain for other tools."""
     if page.file.src_uri != "reference/python.md":
         return html
     return re.sub(r":(?:mod|class|func|meth|attr|exc|data):(?=<)", "", html)

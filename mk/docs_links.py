@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links of the documentation, right in the repository and in the site that is made of it.
+"""Checks links so that they work both in the repository and in the documentation site.
 
-MkDocs checks links between pages of docs/. A link from there to another file of the tree
-(../README.md, ../p4src) would lead nowhere in the site, so `on_page_markdown` checks it and points
-it at the source's host.
+MkDocs checks links between pages of docs/. A link from docs/ to another file of the tree
+(../README.md, ../p4src) would lead nowhere in the site. `on_page_markdown` checks such a link and
+points it at the source's host.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ HEADING = re.compile(r"^#{1,6} +(.*?) *#*$")
 
 
 def anchor(heading: str, separator: str = "-") -> str:
-    """The anchor of a heading, as hosts of repositories make it."""
+    """The anchor that a repository's host gives a heading."""
     kept = re.sub(r"[^\w\- ]", "", heading.strip().lower())
     return kept.replace(" ", separator)
 
 
 def outside_code(text: str) -> list[tuple[str, bool]]:
-    """A page's lines, each with whether it is text, not code between fences."""
+    """A page's lines. The second value of a line is false if it is code between fences."""
     lines, code = [], False
     for line in text.splitlines(keepends=True):
         fence = FENCE.match(line) is not None
@@ -40,7 +40,7 @@ def outside_code(text: str) -> list[tuple[str, bool]]:
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors of a page: those of its headings, and those that it sets."""
+    """The anchors of a page: those of its headings, and those it defines in HTML."""
     found: set[str] = set()
     for line, is_text in outside_code(text):
         found.update(re.findall(r'<a id="([^"]+)">', line))
@@ -54,7 +54,7 @@ def anchors(text: str) -> set[str]:
 
 
 def problem(target: Path, fragment: str) -> str:
-    """What is wrong with a link to a file of the tree, or an empty string."""
+    """Describes what is wrong with a link to a file of the tree; an empty string if it is right."""
     if not target.exists():
         return "there is no such file"
     if fragment and (target.suffix != ".md" or fragment not in anchors(target.read_text())):
@@ -63,9 +63,9 @@ def problem(target: Path, fragment: str) -> str:
 
 
 def rewrite(text: str, source: Path, docs: Path, host: str, root: Path = ROOT) -> tuple[str, list[str]]:
-    """A page's text with links that leave docs/ pointed at the host.
+    """A page's text in which links that leave docs/ point at the host.
 
-    The second result says what is wrong with such links.
+    The second result describes the links that are wrong.
     """
     wrong: list[str] = []
 

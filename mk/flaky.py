@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write tests that failed, and are run again, to ``out/flaky.csv``: test, commit, load average.
+"""Record tests that failed and are run again in ``out/flaky.csv``: test, commit, load average.
 
-``flaky.py go FILE`` reads gotestsum's report of what it has run again. ``flaky.py python FILE
---most N`` reads pytest's ``lastfailed``, and fails where there are more than N: then nothing is run
-again. A test whose name is there twice in ten runs is a defect (CONTRIBUTING.md).
+``flaky.py go FILE`` reads gotestsum's report of the tests that it has run again. ``flaky.py python
+FILE --most N`` reads pytest's ``lastfailed``, and exits with an error if it lists more than N
+tests; then no test is run again. A test that is recorded twice in ten runs is a defect
+(CONTRIBUTING.md).
 """
 
 import argparse
@@ -18,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def failed(kind: str, path: Path) -> list[str]:
-    """The tests that a report names. One that does not exist names none."""
+    """The tests that a report names; none if the report does not exist."""
     if not path.exists():
         return []
     if kind == "python":
@@ -28,7 +29,7 @@ def failed(kind: str, path: Path) -> list[str]:
 
 
 def main() -> int:
-    """Append, and say what was appended."""
+    """Append the tests to the file, and print them."""
     parser = argparse.ArgumentParser(description="write down tests that are run again")
     parser.add_argument("kind", choices=("go", "python"))
     parser.add_argument("report", type=Path)
@@ -36,7 +37,7 @@ def main() -> int:
     options = parser.parse_args()
     names = failed(options.kind, options.report)
     if not names:
-        return 1 if options.kind == "python" else 0  # pytest itself failed
+        return 1 if options.kind == "python" else 0  # pytest failed without naming a test
     if len(names) > options.most:
         return 1
     commit = subprocess.run(

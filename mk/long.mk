@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Long tests, which make test and make test-system do not pay for: minutes to hours each.
+# Long tests, of minutes to hours each, which are part of neither make test nor make test-system.
 
 SURVIVE ?= interp,tc,xdp,bmv2
 SLOTS   ?= 16384
@@ -54,7 +54,8 @@ crashes: deps ### kill the server of streams and its consumers for SECONDS
 
 # ---- Random input ----
 .PHONY: fuzz fuzz-programs
-# Without -fuzzminimizetime the most of the time goes to inputs that are new by chance: each is minimized for a minute.
+# Without -fuzzminimizetime, fuzzing spends most of its time minimizing new inputs, for a minute
+# each.
 fuzz: deps ### run each fuzz target for FUZZTIME (1m), or the one named TARGET
 	@for file in $$(git grep -l '^func Fuzz' -- '*_test.go'); do \
 	  for f in $$(sed -n 's/^func \($(or $(TARGET),Fuzz[A-Za-z0-9]*)\)(.*/\1/p' $$file); do \
@@ -75,7 +76,8 @@ etcd-suite: deps ### run etcd's own suites through NetCRAQ (SUITES= MODES= RUN=;
 	@$(SUDO) env PATH="$$(dirname "$$(command -v $(GO))"):$$PATH" GOPATH="$$($(GO) env GOPATH)" GOCACHE="$$($(GO) env GOCACHE)" out/etcd-suite/suite -modes $(MODES) -suites "$(SUITES)" -run "$(RUN)"
 
 # make p4-suites P4_TUTORIALS=~/tutorials P4_UTILS=~/p4-utils P4_LEARNING=~/p4-learning P4_GUIDE=~/p4-guide NGSDN=~/ngsdn-tutorial P4C=~/p4c NETCHAIN=~/netchain-p4 NETCACHE=~/netcache-p4
-# takes SUITES=tutorials,p4-guide ENGINES=interp,auto,bmv2 ONLY=firewall. What others' scripts import is in an environment of its own.
+# takes SUITES=tutorials,p4-guide ENGINES=interp,auto,bmv2 ONLY=firewall. The Python packages that
+# the suites' scripts import are in a separate environment.
 SUITES_VENV := out/p4-suites/venv
 export P4_TUTORIALS P4_UTILS P4_LEARNING P4_GUIDE NGSDN P4C NETCHAIN NETCACHE
 
@@ -101,7 +103,7 @@ E2E := $(SUDO) env PATH="$$PATH" GO="$(GO)" PYTHONPATH=test:cni-plugin $(PYTHON)
 e2e-k8s: deps-k8s ## bring up a Kubernetes of three nodes and test everything
 	@$(E2E) $(if $(FAMILY),--family $(FAMILY)) $(if $(KEEP),--keep) $(if $(CNI),--cni $(CNI)) $(if $(ONLY),--only $(ONLY)) \
 	  $(if $(CONTROLPLANES),--control-planes $(CONTROLPLANES)) --seconds $(SECONDS)
-	@$(GO) run ./internal/licences # now that Kubernetes' modules are in Go's cache
+	@$(GO) run ./internal/licences # Kubernetes' modules are in Go's cache by then
 
 e2e-kills: deps-k8s ### kill nodes and programs of three control planes for SECONDS
 	@$(E2E) --control-planes 3 --only ready,chain,kills --seconds $(SECONDS)

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Formats, vets, builds and tests Go modules of the tree: those that are named, or every one but the
-# root's. Those that the root requires are tested with it. One that has no package without a build
-# tag only pins other people's programs: its files are parsed, and its go.sum is checked. A test that
-# fails is run once more, and listed in out/failed-once.txt.
+# Formats, vets, builds and tests Go modules of the tree: the named ones, or all except the root's.
+# Modules that the root requires are tested with the root. A module all of whose packages need a
+# build tag only pins other projects' programs: this script parses its files and checks its go.sum.
+# It runs a failing test once more, and lists it in out/failed-once.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 go=${GO:-go}
 [ "$go" = go ] || export PATH="$(dirname "$go"):$PATH"
-export GOWORK=off # each by its own go.mod, as somebody else requires it
+export GOWORK=off # each module by its own go.mod, as for a user outside the tree
 mkdir -p bin out
-"$go" build -o bin/gotestsum gotest.tools/gotestsum # from the root's go.mod
+"$go" build -o bin/gotestsum gotest.tools/gotestsum # with the version in the root's go.mod
 if [ $# = 0 ]; then
   mapfile -t files < <(git ls-files '*go.mod')
   for f in "${files[@]}"; do
@@ -29,8 +29,8 @@ for m in "$@"; do
     continue
   fi
   "$go" vet ./...
-  # Others require these, from a proxy: their go.mod must name all that they need, and no more. The
-  # root's commands run their tests.
+  # Other projects require these modules from a proxy, so their go.mod must name exactly what they
+  # need. Their tests run with the root's.
   if grep -q "=> ./$m\$" "$root/go.mod"; then
     "$go" mod tidy -diff
     continue

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What is made of sources and committed: the P4 programs, the eBPF programs in C, the resources.
+# Generated files that are committed: the P4 programs, the eBPF programs in C, the Kubernetes
+# resources.
 
 .PHONY: p4 p4-check bpf bpf-check
 p4: ### compile the P4 programs (needs p4c)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What is installed: images, the chart, everything of a release.
+# Artifacts to install: images, the chart, and a whole release.
 
 # make images REGISTRY=registry.example/netcraq TAG=1.0 IMAGES=netcraq-agent ARCH=arm64
 REGISTRY ?= localhost/netcraq
@@ -14,7 +14,8 @@ images: deps ## build images in out/images (REGISTRY= TAG= IMAGES= ARCH=)
 images-check: deps ### build the images twice, and compare them byte for byte
 	@GO="$(GO)" PYTHONPATH=cni-plugin $(PYTHON) -m images --registry "$(REGISTRY)" --tag "$(TAG)" --arch "$(ARCH)" --check $(IMAGES)
 
-# Helm and kustomize, which make test does not pay for: that compares hashes of the manifests with those that the chart came from.
+# Runs Helm and kustomize. make test does not: it compares the manifests' hashes with those of the
+# chart.
 CHARTGEN := cd cni-plugin/deploy/chartgen && GOWORK=off $(GO_ABS)
 
 chart: deps ### write the Helm chart anew from the manifests in cni-plugin/deploy

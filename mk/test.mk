@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# The two test commands. `make test` is what computes, a chain in one process, and a real chain for
-# a moment: nothing of it is run again. `make test-system` makes networks, starts etcd and waits in
-# real time: what fails there once is run again, and out/flaky.csv says so.
+# The two test commands. `make test` has the tests that only compute, a chain in one process, and a
+# short run of a real chain; it repeats no test. `make test-system` makes networks, starts etcd and
+# waits in real time; it repeats a test that fails once, and records it in out/flaky.csv.
 
 # Packages whose tests make networks, start etcd or other programs, or wait in real time. The
-# longest come first, so that none is left over at the end.
+# longest come first, so that none remains at the end.
 SYSTEM := ./test/system/lifecycle ./cmd/netcraq ./client/etcd/guarded ./test/system/faults ./test/system/late ./cni-plugin/agent \
   ./etcd-monitor/gateway ./switch/ebpf ./test/system/inprocess ./switch/p4rtserver ./switch/ports ./switch/stf ./switch/offload \
   ./switch/queues ./cni-plugin/ingressfilter ./cni-plugin/kube ./cni-plugin/kube/podapi \
@@ -16,14 +16,16 @@ SYSTEM := ./test/system/lifecycle ./cmd/netcraq ./client/etcd/guarded ./test/sys
   ./etcd-monitor/hotkeys ./etcd-monitor/relay ./experiments/cmd/netcraq-doors ./experiments/cmd/netcraq-streams \
   ./internal/kernelload ./internal/nftwatch ./nodeapi/durable ./nodeapi/durable/door ./nodeapi/etcdevents ./nodeapi/notify \
   ./nodeapi/server ./streams/broker
-# Packages whose tests compute, and have next to no goroutines: tested without the race detector.
+# Packages whose tests compute and have almost no goroutines. They are tested without the race
+# detector.
 COMPUTING := ./p4src ./netchain-baseline ./experiments/paperchain ./experiments/programs ./controlplane/sim ./controlplane/placement/policy ./client/etcd/slotcodec ./test/progfuzz \
   ./switch/bmv2json ./client/calls ./api/wire ./cni-plugin/privileges
-# named FOLDERS: their packages by name, since some are in the modules api, client, client/etcd and switch
+# named FOLDERS: the import paths of packages, some of which are in the modules api, client,
+# client/etcd and switch
 named = $(patsubst ./%,$(MODULE)/%,$(1))
-# All others.
+# All other packages.
 QUICK = $(shell $(GO) list $(PACKAGES) | grep -v $(patsubst .%,-e %$$,$(COMPUTING) $(SYSTEM)))
-# Tests that take minutes with the race detector; their packages' others run with it.
+# Tests that take minutes with the race detector. Other tests of their packages run with it.
 WITHOUT_RACE := TestSimulator|TestLinearizable|TestMutants|TestSameAnswers|TestReservedIsOutOfSight|TestLimits|TestLargestValue|TestMemory|TestFullAnswers|TestAnswersWithoutEnd
 
 .PHONY: test test-quick test-computing test-smoke test-python
@@ -39,7 +41,7 @@ test-computing: build
 	@$(SUDO) env PATH="$$PATH" nice -n 5 $(GO) test -vet=off -timeout 40m -skip '^TestMemory$$' $(call named,$(COMPUTING))
 	@$(SUDO) env PATH="$$PATH" nice -n 5 $(GO) test -vet=off -run '^TestMemory$$' ./p4src
 
-# Beside each other, each in a network of its own: they wait more than they compute.
+# These run in parallel, each in its own network, because they wait more than they compute.
 APART := unshare --net --mount --pid --fork --mount-proc --kill-child sh -c 'ip link set lo up && exec "$$@"' pytest
 PYTEST := $(SUDO) $(APART) $(PYTHON) -m pytest -q -rs
 
@@ -56,7 +58,7 @@ test-system: build ## run the tests of whole networks; out/flaky.csv has retries
 	@$(MAKE) --no-print-directory test-networks
 	@$(MAKE) --no-print-directory -j3 test-slow test-e2e-1 test-e2e-2
 
-# Up to six tests that fail are run once more. Where there are more, and after a data race, nothing is.
+# Up to six failing tests are run once more. If more fail, or a test has a data race, none is.
 AGAIN := --rerun-fails=1 --rerun-fails-max-failures=6 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race \
   --rerun-fails-report out/failed-once.txt
 
@@ -81,21 +83,22 @@ test-e2e-1 test-e2e-2: build
 	  $(PYTHON) mk/flaky.py python out/pytest-$$lane/v/cache/lastfailed --most 4 && [ $$code = 1 ] || exit $$code; \
 	  $(PYTEST) -o cache_dir=$(CURDIR)/out/pytest-$$lane topologies/tests/e2e --lf --lfnf none; }
 
-# ---- Modules of their own, and the clients in other languages ----
+# ---- Separate modules, and the clients in other languages ----
 
 .PHONY: test-modules licences test-arrow test-arrow-go test-java test-jetstream test-policies test-pipelets
 test-modules: deps $(VENV)/.packages-modules ## vet, build and test every other Go module of the tree
 	@GO="$(GO_ABS)" mk/modules.sh
 	@$(MAKE) --no-print-directory licences
 
-# Licences that a Python package may have, as its metadata calls them. scapy, which is under the
-# GPL, is an extra of client/python and drives tests: nothing that ships imports it unasked.
+# Licences that a Python package may have, in the words of its metadata. scapy, which is under the
+# GPL, is an extra of client/python that drives tests: nothing that ships imports it by default.
 LICENCES := Apache Software License;Apache-2.0;Apache-2.0 OR BSD-2-Clause;BSD License;BSD-2-Clause;BSD-3-Clause;\
   BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0;ISC License (ISCL);MIT;MIT License;MIT-CMU;PSF-2.0;Python Software Foundation License
 LICENSED := dev go arrow
 
-# After the modules are built: their licences are read from Go's module cache. Python packages are
-# read as they are installed. make test-java checks those of Java.
+# This runs after the modules are built, because Go modules' licences are read from Go's module
+# cache. Python packages' licences are read from the installed packages. make test-java checks those
+# of Java.
 licences: deps ### check the licence of every dependency of Go, Python and Node.js
 	@$(GO) run ./internal/licences
 	@$(PYTHON) -m piplicenses --with-system --ignore-packages scapy --packages \
@@ -111,7 +114,7 @@ test-policies: deps ### build and test netcraq-policies
 test-pipelets: deps $(VENV)/.packages-modules ### build and test the synchronizer of pipelets, with DuckDB
 	@GO="$(GO_ABS)" mk/modules.sh pipelets/synchronizer
 
-# 55 MB of pyarrow, which make test does not pay for: it skips these.
+# make test skips the tests that need pyarrow (55 MB).
 test-arrow: build $(VENV)/.requirements-arrow ### test Arrow in streams for Python, with pyarrow
 	@$(PYTHON) -m pytest -q -rs client/python/tests/test_streams_arrow.py experiments/test_bench_arrow.py
 

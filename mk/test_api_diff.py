@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What breaks users is found, between a release and a checkout."""
+"""api_diff finds what breaks users between a release and a checkout."""
 
 import re
 import shutil
@@ -15,13 +15,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def git(*words):
-    """Run git in this checkout; None if it fails."""
+    """Run git in this checkout, and return its output; None if git fails."""
     done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else None
 
 
 def test_releases():
-    """A release has one line. If the checkout has its tag, the tag points at the line's commit."""
+    """A release has one line. If the checkout has the release's tag, it points at the line's
+    commit.
+    """
     releases = process.releases(ROOT)
     assert releases and len({version for version, _ in releases}) == len(releases)
     for version, commit in releases:
@@ -31,7 +33,7 @@ def test_releases():
 
 
 def test_tags_are_listed():
-    """Each tag of a version that HEAD comes after is in the list of releases."""
+    """The list of releases has every version tag that is an ancestor of HEAD."""
     tags = git("tag", "--merged", "HEAD~", "--list", "v[0-9]*")
     if tags is None:
         pytest.skip("this is not a checkout with a history")
@@ -50,7 +52,7 @@ def trees(tmp_path):
 
 
 def test_incompatible(trees, tmp_path):
-    """A name that is gone and a signature that is another one are found, a new name is not."""
+    """A removed name and a changed signature are found; a new name is not."""
     if not (go := shutil.which("go")):
         pytest.skip("go is not on PATH")
     before, after = trees
@@ -69,7 +71,7 @@ def test_incompatible(trees, tmp_path):
 
 
 def test_checkout(tmp_path):
-    """A commit is checked out for a while, and leaves no worktree."""
+    """A commit is checked out within the context, and no worktree remains."""
     with api_diff.checkout(ROOT, "HEAD", tmp_path / "head") as head:
         assert (head / "Makefile").exists()
     assert not head.exists() and str(head) not in git("worktree", "list")
@@ -77,7 +79,7 @@ def test_checkout(tmp_path):
 
 @pytest.fixture
 def copies(tmp_path):
-    """Two copies of the files of this checkout that are compared."""
+    """Two copies of those files of this checkout that are compared."""
     for name in ("before", "after"):
         for pattern in [pattern for pattern, _ in surfaces.FILES] + ["client/python/netcraq/**/*.py"]:
             for path in ROOT.glob(pattern):
@@ -90,7 +92,7 @@ def copies(tmp_path):
 CHAINS = "cni-plugin/deploy/crd/netcraq.io_netcraqchains.yaml"
 ADMIN = "docs/reference/admin-api.yaml"
 PYTHON = "client/python"
-#: A file, a pattern, what replaces it, and what that breaks.
+#: A file, a pattern, its replacement, and the break that this plants.
 PLANTED = [
     ("docs/reference/cli.md", r"      --fill .*\n", "", "netcraq bench --fill is gone"),
     ("docs/reference/cli.md", r"  -d, --duration", "      --duration", "netcraq bench -d is gone"),
@@ -127,10 +129,10 @@ PLANTED = [
 
 @pytest.mark.parametrize(("name", "pattern", "into", "broken"), PLANTED, ids=[broken for *_, broken in PLANTED])
 def test_planted(copies, name, pattern, into, broken):
-    """Each kind of break is found, and named. Without it there is none."""
+    """Each kind of break is found and named. Without a planted break, none is found."""
     before, after = copies
     if not name.startswith(PYTHON):
-        shutil.rmtree(before / PYTHON)  # because to import it takes a second
+        shutil.rmtree(before / PYTHON)  # importing it takes a second
     path = after / name
     text, replaced = re.subn(pattern, into, path.read_text())
     assert replaced, "the file does not have what the test replaces"
@@ -140,7 +142,7 @@ def test_planted(copies, name, pattern, into, broken):
 
 
 def test_additions(copies):
-    """What is new breaks nobody. A file that is gone does."""
+    """An addition breaks nobody; a removed file does."""
     before, after = copies
     assert surfaces.breaks(before, after) == []
     assert surfaces.breaks(after, after) == []
@@ -152,7 +154,7 @@ def test_additions(copies):
 
 
 def test_announced():
-    """The newest section with entries counts, if it is newer than the last release."""
+    """Only the newest section with entries counts, if it is newer than the last release."""
     announced = lambda text: api_diff.announced("# Changelog\n\n## [Unreleased]\n\n" + text, "v0.1.0")  # noqa: E731
     assert announced("### Removed\n\n- Get\n\n## [0.1.0]\n\n### Added\n\n- Get\n")
     assert not announced("### Added\n\n- Put\n\n## [0.1.0]\n\n### Removed\n\n- Get\n")

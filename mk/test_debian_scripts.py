@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The maintainer scripts of the Debian packages, run with commands that only note their calls."""
+"""Runs the maintainer scripts of the Debian packages with commands that only record their calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 FILES = Path(__file__).parent / "release" / "files"
 
-#: Debian's deluser, as far as the script uses it: it refuses to remove who is not a system user.
+#: Debian's deluser, as far as the script uses it: it refuses to remove a user that is not a system
+#: user.
 DELUSER = """
 id=$(getent passwd netcraq | cut -d: -f3)
 if [ "$id" -ge 1000 ]; then echo "The user \\`netcraq' is not a system user. Exiting."; exit 1; fi
@@ -18,8 +19,8 @@ if [ "$id" -ge 1000 ]; then echo "The user \\`netcraq' is not a system user. Exi
 
 
 def purge(folder: Path, account: str, adduser: bool) -> list[str]:
-    """The commands that a purge runs to remove things. The account netcraq is a line of passwd; it
-    is empty if there is none.
+    """The commands with which a purge removes things. `account` is the line of the account netcraq
+    in passwd, or empty if it does not exist.
     """
     log = folder / "log"
     log.touch()

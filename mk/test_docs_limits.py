@@ -23,8 +23,8 @@ GROUPS = {"settings", "DefaultQuota"}
 
 
 def declared(name: str, text: str) -> Fraction | None:
-    """The value of a constant in Go or P4, or the default that a comment gives a field of a
-    structure. None: it is not a number.
+    """The value of a constant in Go or P4, or the default that a field's comment names. None if it
+    is not a number.
     """
     if found := re.search(rf"^#define {name} (\d+)$", text, re.M):
         return Fraction(1 << int(found[1]) if name.endswith("_BITS") else int(found[1]))
@@ -41,7 +41,7 @@ def declared(name: str, text: str) -> Fraction | None:
 
 
 def numbers(cell: str) -> set[Fraction]:
-    """The numbers of a cell of the table, in bytes or seconds if they have a unit."""
+    """The numbers in a cell of the table, converted to bytes or seconds if they have a unit."""
     found: set[Fraction] = set()
     for number, unit in re.findall(r"([\d,]*\d)(?: (KiB|MiB|GiB|ms\b|s\b))?", cell):
         value = Fraction(int(number.replace(",", "")))
@@ -50,7 +50,7 @@ def numbers(cell: str) -> set[Fraction]:
 
 
 def rows() -> list[tuple[str, str, str, str]]:
-    """Each row that names a constant: the limit, its value, the constant, and its file."""
+    """The rows that name a constant: the limit, its value, the constant, and its file."""
     out = []
     for line in PAGE.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]

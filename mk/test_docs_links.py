@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documentation's links are checked without MkDocs, too."""
+"""Checks the documentation's links without MkDocs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_anchor(heading: str, want: str) -> None:
 
 
 def test_the_documents_of_the_tree() -> None:
-    """Links of every page: those out of docs/ as MkDocs' hook checks them, and those within."""
+    """The links of every page are right: those within docs/, and those that leave it."""
     found = []
     for page in [docs_links.ROOT / "README.md", *sorted(docs_links.DOCS.rglob("*.md"))]:
         _, wrong = docs_links.rewrite(page.read_text(), page, Path("/nowhere"), HOST)

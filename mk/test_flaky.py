@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is written of tests that failed once."""
+"""Tests the record of tests that failed once."""
 
 import csv
 import json
@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 
 @pytest.fixture
 def run(tmp_path):
-    """A copy of the script in a tree of its own: what it says, its exit code, and the rows."""
+    """Runs a copy of the script in its own tree; returns its output, exit code and rows."""
     (tmp_path / "mk").mkdir()
     script = tmp_path / "mk" / "flaky.py"
     script.write_text((HERE / "flaky.py").read_text())
@@ -28,7 +28,7 @@ def run(tmp_path):
 
 
 def test_go(run, tmp_path):
-    """gotestsum's report: each test is a row, and a later run appends."""
+    """From gotestsum's report, each test becomes a row, and a later run appends."""
     report = tmp_path / "report"
     assert run("go", report) == ("", 0, []), "nothing was run again"
     report.write_text("example/a.TestOne: 2 runs, 1 failures\nexample/b.TestTwo/part: 2 runs, 1 failures\n")
@@ -40,7 +40,7 @@ def test_go(run, tmp_path):
 
 
 def test_python(run, tmp_path):
-    """pytest's list: up to so many are run again, and where pytest itself failed nothing is."""
+    """From pytest's list, up to N tests are run again. If pytest itself failed, none is."""
     report = tmp_path / "lastfailed"
     assert run("python", report)[1] == 1
     report.write_text(json.dumps({"test_a.py::test_x": True, "test_a.py::test_y": True}))

@@ -29,7 +29,7 @@ def test_packages():
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_contents(name):
-    """A package has its programs, and each file of the tree that it names exists."""
+    """A package has its programs, and every file that it names exists in the tree."""
     text = (RELEASE / "packages" / f"{name}.yaml").read_text()
     programs = re.findall(r"\$\{BIN\}/([\w-]+)", text)
     assert sorted(programs) == sorted(release.PACKAGES[name])
@@ -42,7 +42,7 @@ def test_contents(name):
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_services(name):
-    """A service starts a program of its package, with a configuration file of it."""
+    """A service starts a program of its package, with a configuration file of its package."""
     has = {entry["dst"] for entry in description(name)["contents"]}
     for unit in (path for path in has if path.endswith(".service")):
         text = (RELEASE / "files" / Path(unit).name).read_text()
@@ -53,7 +53,9 @@ def test_services(name):
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_services_end(name):
-    """A package tells systemd of its services, and ends and disables them before it is removed."""
+    """A package registers its services with systemd, and stops and disables them before its
+    removal.
+    """
     has = description(name)
     units = [Path(entry["dst"]).name for entry in has["contents"] if entry["dst"].endswith(".service")]
     assert units
@@ -68,8 +70,8 @@ def test_services_end(name):
 @pytest.mark.parametrize("runs", [True, False], ids=["systemd runs", "no systemd runs"])
 @pytest.mark.parametrize("name", PACKAGES)
 def test_failing_services(name, runs, tmp_path):
-    """A service that cannot be started or stopped keeps a package neither from its new version nor
-    from being removed. Links of systemctl enable go with the package, in a chroot too.
+    """A service that cannot be started or stopped prevents neither an upgrade nor a removal. The
+    links of systemctl enable go with the package, in a chroot too.
     """
     called = tmp_path / "called"
     for program, text in (("systemctl", f'echo "$@" >> {called}\nexit 1'), ("systemd-sysusers", "exit 0")):
@@ -92,7 +94,7 @@ def test_failing_services(name, runs, tmp_path):
 
 @pytest.mark.parametrize(("program", "name"), [("netcraq dev", "netcraq"), ("etcd-monitor", "etcd-monitor")])
 def test_configuration(program, name):
-    """Each option of a configuration file is a flag of the program."""
+    """Each option in a configuration file is a flag of the program."""
     binary, *words = program.split()
     if not (path := ROOT / "bin" / binary).exists():
         pytest.skip(f"there is no bin/{binary}: make build")
@@ -102,7 +104,7 @@ def test_configuration(program, name):
 
 
 def test_chart_of_a_release():
-    """The chart of a release names the release's images, and changes nothing else."""
+    """The chart of a release names the release's images, and has no other changes."""
     text = (ROOT / "cni-plugin/deploy/chart/values.yaml").read_text()
     before, after = yaml.safe_load(text), yaml.safe_load(release.released_values(text, "1.2.3"))
     for image, name in ((after["image"], "netcraq-agent"), (after["policies"]["image"], "netcraq-policies")):
@@ -136,7 +138,7 @@ def test_check(tmp_path, monkeypatch, capsys):
 
 
 def test_scripts():
-    """What runs at installation is a shell script without mistakes of syntax."""
+    """The maintainer scripts are shell scripts without syntax errors."""
     for path in sorted((RELEASE / "files").glob("*.p*")):
         if path.suffix in (".postinst", ".prerm", ".postrm"):
             assert path.read_text().startswith("#!/bin/sh\nset -e\n")
@@ -144,7 +146,7 @@ def test_scripts():
 
 
 def test_tar(tmp_path):
-    """Two archives of the same files have the same bytes, whenever they were made."""
+    """Two archives of the same files have the same bytes, even if made at different times."""
     files = {}
     for name in ("b", "a"):
         files[name] = tmp_path / name
@@ -164,7 +166,7 @@ def test_tar(tmp_path):
 
 
 def test_compare(tmp_path):
-    """A file that differs, or that only one build has, is named."""
+    """A file that differs, or that only one build has, is listed."""
     for folder in ("one", "two"):
         (tmp_path / folder / "x").mkdir(parents=True)
         (tmp_path / folder / "x" / "same").write_text("same")

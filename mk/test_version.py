@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The version is one, and setting another one writes it everywhere."""
+"""There is one version, and `version.py set` writes another one everywhere."""
 
 import re
 import shutil
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture
 def tree(tmp_path):
-    """A copy of the files that have the version, as a checkout."""
+    """A checkout with copies of the files that contain the version."""
     files = {path for path, *_ in version.places(ROOT)} | {ROOT / version.SOURCE, ROOT / "mk" / "version.py"}
     for path in files:
         copy = tmp_path / path.relative_to(ROOT)
@@ -27,19 +27,19 @@ def tree(tmp_path):
 
 
 def run(tree, *arguments):
-    """What the script of a tree says, and its exit code."""
+    """Runs the script of a tree; returns its output and its exit code."""
     done = subprocess.run([sys.executable, tree / "mk" / "version.py", *arguments], capture_output=True, text=True)
     return done.stdout + done.stderr, done.returncode
 
 
 def test_here():
-    """This tree has one version."""
+    """All files of this tree have the same version."""
     now = (ROOT / version.SOURCE).read_text().strip()
     assert version.check(ROOT, now) == []
 
 
 def test_set(tree):
-    """A candidate is written everywhere, for Python as PEP 440 spells it."""
+    """A release candidate is written everywhere, for Python in PEP 440's spelling."""
     assert run(tree, "set", "7.8.9-rc1") == ("", 0)
     assert run(tree) == ("7.8.9-rc1\n", 0)
     assert run(tree, "check") == ("", 0)
@@ -50,7 +50,7 @@ def test_set(tree):
 
 @pytest.mark.parametrize("name", ["client/js/package.json", "client/java/netcraq-flink/pom.xml", "client/go.mod"])
 def test_differs(tree, name):
-    """A file with another version is named, with the command that fixes it."""
+    """A file with another version is reported, with the command that fixes it."""
     now = (tree / version.SOURCE).read_text().strip()
     path = tree / name
     path.write_text(re.sub(re.escape(now), "9.9.9", path.read_text(), count=1))
@@ -60,7 +60,7 @@ def test_differs(tree, name):
 
 @pytest.mark.parametrize("bad", ["1.0", "v1.0.0", "1.0.0+build", "01.0.0", "1.0.0-next"])
 def test_refused(tree, bad):
-    """What is not a version is refused, and nothing is written."""
+    """A malformed version is refused, and nothing is written."""
     said, code = run(tree, "set", bad)
     assert code == 2 and "is not MAJOR.MINOR.PATCH" in said
     assert run(tree, "check") == ("", 0)

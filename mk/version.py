@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The version of NetCRAQ is in ``api/buildinfo/VERSION``. Other files repeat it, because their
-tools read it there: packages of Python, Node.js and Java, the chart, ``go.mod`` files. The chart
-in the tree takes images with the tag ``dev``; ``make release`` packs it with those of the release.
+"""Keeps one version of NetCRAQ, which is in ``api/buildinfo/VERSION``. Other files repeat it where
+their tools read it: the packages for Python, Node.js and Java, the chart, ``go.mod`` files. The
+chart in the tree uses images with the tag ``dev``; ``make release`` packs it with the release's
+images.
 
-``version.py`` prints it. ``version.py check`` compares the other files with it, and
-``version.py set VERSION`` writes another one everywhere.
+``version.py`` prints the version. ``version.py check`` compares the other files with it, and
+``version.py set VERSION`` writes a new version everywhere.
 """
 
 import argparse
@@ -18,7 +19,7 @@ SOURCE = Path("api/buildinfo/VERSION")
 #: semver.org's grammar without build metadata, which an image's tag cannot have.
 GRAMMAR = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(alpha|beta|rc)\.?(\d+))?")
 
-#: Files, the pattern whose first group is the version, and whether it is as Python spells it.
+#: Files, the pattern whose first group is the version, and whether it has Python's spelling.
 PLACES = (
     ("client/python/pyproject.toml", r'^version = "([^"]+)"$', True),
     ("switch/python/pyproject.toml", r'^version = "([^"]+)"$', True),
@@ -33,7 +34,7 @@ PLACES = (
     ("cni-plugin/deploy/chart/Chart.yaml", r"^version: (\S+)$", False),
     ("CITATION.cff", r"^version: (\S+)$", False),
 )
-#: In each go.mod, what it requires of this tree.
+#: In each go.mod, the versions of required modules of this tree.
 MODULES = r"^\t(?:require )?github\.com/netcraq/netcraq(?:/\S+)? v(\S+)"
 
 
@@ -43,7 +44,7 @@ def spelled_for_python(version: str) -> str:
 
 
 def places(root: Path):
-    """Each file, the pattern in it, and whether the version is as Python spells it."""
+    """Each file, the pattern in it, and whether the version has Python's spelling."""
     for name, pattern, python in PLACES:
         yield root / name, re.compile(pattern, re.MULTILINE), python
     listed = subprocess.run(["git", "ls-files", "*go.mod"], cwd=root, capture_output=True, text=True, check=True)
@@ -53,7 +54,7 @@ def places(root: Path):
 
 
 def check(root: Path, version: str) -> list[str]:
-    """What differs, one line for each place."""
+    """The files with another version, one line for each."""
     wrong = []
     for path, pattern, python in places(root):
         want = spelled_for_python(version) if python else version
@@ -67,7 +68,7 @@ def check(root: Path, version: str) -> list[str]:
 
 
 def write(root: Path, version: str) -> None:
-    """Write a version everywhere."""
+    """Write a version to all files."""
     for path, pattern, python in places(root):
         want = spelled_for_python(version) if python else version
         text, end, out = path.read_text(), 0, []
@@ -79,7 +80,7 @@ def write(root: Path, version: str) -> None:
 
 
 def main() -> int:
-    """The exit code."""
+    """Run the command, and return its exit code."""
     parser = argparse.ArgumentParser(description="print, check or set the version")
     parser.add_argument("what", nargs="?", choices=("print", "check", "set"), default="print")
     parser.add_argument("version", nargs="?")

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * NetChain for v1model: chain replication in switch registers (Jin et al., "NetChain: Scale-Free
- * Sub-RTT Coordination", NSDI 2018), as the paper "Scalable Data Plane Caching for Kubernetes"
- * (CNSM 2022) compares against it. Written from the papers, to be as good as its authors would make
- * it.
+ * Sub-RTT Coordination", NSDI 2018). The paper "Scalable Data Plane Caching for Kubernetes" (CNSM
+ * 2022) compares NetCRAQ with it. We wrote this program from the two papers, to be as good as
+ * NetChain's authors would make it.
  *
  *   parser ─▶ Detour ─▶ Replica ─▶ Detour ─▶ Routing ─▶ deparser
- *             around    read, or    the same   IPv4
- *             switches  write and   for the
- *             that are  go on       next one
- *             gone
+ *             replaces  reads, or  the same  IPv4
+ *             failed    writes and for the
+ *             switches  forwards   next hop
  *
- * The client puts the chain into the packet: the switch to ask is the IPv4 destination, those that
- * come after it are the list in the header, SC of them. A switch that has done its part makes the
- * next one the destination. A read is sent to the tail alone; its list has the others from tail to
- * head, for when the tail is gone. Keys are in virtual groups (a key's top byte): a switch that
- * comes back is filled, and takes its place, for one group after the other.
+ * The client puts the chain into the packet. The IPv4 destination is the switch to ask, and the
+ * header lists the SC switches after it. Each switch makes the next one the destination when it has
+ * done its part. A client sends a read only to the tail; the list then has the other switches, from
+ * tail to head, in case the tail is gone. Keys are divided into virtual groups by their top byte. A
+ * switch that comes back is filled and takes its place one group at a time.
  *
  *   -D SEQ_BITS=16 | 128    width of the sequence number: 16 as NetChain published it, 128 as in the CNSM comparison
  *   -D SLOTS=n              how many keys a switch holds
@@ -30,9 +29,9 @@
 #define SLOTS 65536
 #endif
 
-/* A number is one of a session (the upper bits) and counts in it (the lower ones). Every new head
- * begins a session, so that it never gives a number that the one before it has given (NetChain,
- * section 5.1). With 16 bits there is room for counting alone. */
+/* A sequence number has a session (the upper bits) and a count (the lower bits). Every new head
+ * starts a session, so it never gives a number that the head before it has given (NetChain, section
+ * 5.1). 16 bits have room only for the count. */
 #if SEQ_BITS == 16
 #define SESSION_BITS 0
 #else
@@ -45,7 +44,7 @@
 #define CPU_PORT 510
 
 /* OP, STATUS, SC (1 + 1 + 2 bytes), KEY (4), SEQ, VALUE (16), and eight addresses: 58 bytes with a
- * SEQ of 16 bits, 72 with 128. */
+ * SEQ of 16 bits, 72 with 128 bits. */
 #define NETCHAIN_UDP_LENGTH (8 + 8 + SEQ_BITS / 8 + VALUE_BYTES + 32)
 
 typedef bit<48> mac_addr_t;
@@ -66,12 +65,13 @@ enum bit<8> op_t {
     DELETE_REPLY = 8
 }
 
-/* In a reply the outcome. In a request whether the head has given it a number, and whether it has
- * found that a CAS fails (STATUS_CAS_FAILED), and that against nothing (NOTHING). */
+/* STATUS of a reply is the outcome. STATUS of a request is a set of flags: NUMBERED (the head has
+ * given a number), STATUS_CAS_FAILED (the head found that the CAS fails) and NOTHING (it failed
+ * because the key has no value). */
 const bit<8> STATUS_OK         = 0;
 const bit<8> STATUS_NOT_FOUND  = 1;
 const bit<8> STATUS_CAS_FAILED = 2;
-const bit<8> STATUS_GONE       = 3;       // no switch of the list is left
+const bit<8> STATUS_GONE       = 3;       // no switch of the list is alive
 const bit<8> NUMBERED          = 0x80;
 const bit<8> NOTHING           = 0x40;
 
@@ -109,8 +109,8 @@ header netchain_t {
     bit<16>         SC;
     bit<32>         KEY;
     bit<SEQ_BITS>   SEQ;
-    bit<VALUE_BITS> VALUE;                // of a CAS: what is expected (64 bits), what is to be written (64)
-    bit<256>        CHAIN;                // the addresses still to be visited, the next one first
+    bit<VALUE_BITS> VALUE;                // of a CAS: the expected value (64 bits), then the new value (64)
+    bit<256>        CHAIN;                // addresses of the switches still to visit, the next one first
 }
 
 struct headers_t {
@@ -127,10 +127,10 @@ struct metadata_t {
     bool          is_local;
     bit<1>        whole;
     bool          skipped;
-    bit<SEQ_BITS>   stored;               // what the slot holds: its number,
-    bit<1>          there;                // whether it holds a value at all,
-    bit<VALUE_BITS> value;                // and the value
-    bool            fresh;                // the packet's is newer
+    bit<SEQ_BITS>   stored;               // what the slot holds: its sequence number,
+    bit<1>          there;                // whether it has a value,
+    bit<VALUE_BITS> value;                // and its value
+    bool            fresh;                // the packet's number is newer than `stored`
     bool            failed;               // the packet's CAS has failed, here or at the head
 }
 
@@ -172,14 +172,15 @@ control CheckChecksum(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-/* Is what comes newer than what is here? In the head it is given its number first, and a CAS is
- * decided. */
+/* Decides whether the packet is newer than the slot. The head first gives the packet a number, and
+ * decides a CAS. */
 control Numbering(inout headers_t hdr, inout metadata_t meta) {
     apply {
         meta.failed = (hdr.netchain.STATUS & STATUS_CAS_FAILED) != 0;
         if ((hdr.netchain.STATUS & NUMBERED) != 0) {
 #if SEQ_BITS == 16
-            /* 16 bits wrap: what is less than half the circle ahead is newer (RFC 1982). */
+            /* 16 bits wrap around, so a number counts as newer if it is less than half the range
+             * ahead (RFC 1982). */
             bit<SEQ_BITS> ahead = hdr.netchain.SEQ - meta.stored;
             meta.fresh = ahead != 0 && ahead < 0x8000;
 #else
@@ -204,8 +205,8 @@ control Numbering(inout headers_t hdr, inout metadata_t meta) {
 #if SEQ_BITS == 16
                 hdr.netchain.SEQ = meta.stored + 1;
 #else
-                /* A new session counts on from where the last one was: its numbers are the larger
-                 * ones whatever was lost. */
+                /* A new session continues the count of the last one. Its numbers are larger,
+                 * whatever writes were lost. */
                 hdr.netchain.SEQ = meta.session ++ (meta.stored[COUNT_BITS - 1:0] + 1);
 #endif
             }
@@ -216,21 +217,22 @@ control Numbering(inout headers_t hdr, inout metadata_t meta) {
 /* What a switch of the chain does with a packet that is addressed to it (NetChain, algorithm 1):
  *
  *   READ    ─▶ answer
- *   WRITE   ─▶ at the head: give it the next number ─┐
- *   CAS     ─▶ at the head: does the value match? ───┤─▶ newer than what is here? ─▶ store ─▶ on to the next, or, from the last, answer
- *   DELETE  ─▶ as a WRITE of nothing ────────────────┘        └─ no: drop
+ *   WRITE   ─▶ at the head: assign the next number ─┐
+ *   CAS     ─▶ at the head: does the value match? ──┤─▶ newer than the slot? ─▶ store ─▶ on to the next switch; the last one answers
+ *   DELETE  ─▶ as a WRITE without a value ──────────┘        └─ no: drop
  *
- * A CAS that fails goes on to the tail with what it failed against, in case the write of that was
- * lost on its way: the tail says that it has failed, and from then on whoever reads there must see
- * why. Each register is read and written once. */
+ * A CAS that fails continues to the tail, together with the value against which it failed.
+ * Otherwise, if that value's own write was lost, the tail would answer that the CAS failed and
+ * still serve the older value. Each register is read and written once. */
 control Replica(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
-    register<bit<SEQ_BITS>>(SLOTS) sequence;              // of what a slot holds
+    register<bit<SEQ_BITS>>(SLOTS) sequence;              // number of the write that a slot holds
     register<bit<VALUE_BITS>>(SLOTS) objects;
     register<bit<1>>(SLOTS) present;                      // 0: never written, or deleted
     counter(SLOTS, CounterType.packets) reads;
     counter(SLOTS, CounterType.packets) writes;
     Numbering() numbering;
-    /* 0: no slot, 1: not newer, 2: wrong operation, 3: no number, and this is not the head. */
+    /* By reason: 0: no slot, 1: not newer, 2: wrong operation, 3: no number and this is not the
+     * head. */
     counter(4, CounterType.packets) dropped;
 
     @hidden action answer(op_t op, bit<8> status) {
@@ -257,7 +259,7 @@ control Replica(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     action not_placed() {
         meta.slot = SLOTS;
     }
-    /* The keys of this switch's virtual groups. */
+    /* The slots of the keys in this switch's virtual groups. */
     table key_index {
         key = { hdr.netchain.KEY: exact @name("KEY"); }
         actions = { set_slot; @defaultonly not_placed; }
@@ -269,10 +271,9 @@ control Replica(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         meta.session = session;
         meta.head = true;
     }
-    /* The virtual groups (the key's top byte) whose head this switch is, and the session in which
-     * it gives numbers. Who is in no entry gives none: the controller stops the writes of a group
-     * by taking the entry out, and a write that was late on its way to a former head gets no number
-     * there. */
+    /* The virtual groups (the key's top byte) of which this switch is the head, and the session of
+     * the numbers that it gives. A switch without an entry gives no number. The controller removes
+     * the entry to stop a group's writes, so a late write at a former head gets no number. */
     table head_session {
         key = { hdr.netchain.KEY[31:24]: exact @name("group"); }
         actions = { begin_session; @defaultonly NoAction; }
@@ -328,7 +329,7 @@ control Replica(inout headers_t hdr, inout metadata_t meta, inout standard_metad
                     dropped.count(3);
                     mark_to_drop(standard_metadata);
                 } else if (!meta.fresh && !meta.failed) {
-                    /* Overtaken by a newer one: that one's reply says all that there is to say
+                    /* A newer write has overtaken this one, and its reply also answers this one
                      * (algorithm 1, line 12). */
                     dropped.count(1);
                     mark_to_drop(standard_metadata);
@@ -344,8 +345,8 @@ control Replica(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
 }
 
-/* Failover and recovery without the clients' knowing (NetChain, section 5): the neighbours of a
- * switch that is gone take its packets. */
+/* Failover and recovery that clients do not notice (NetChain, section 5): a failed switch's
+ * neighbours handle its packets. */
 control Detour(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     bool gone_place = false;
 
@@ -356,18 +357,18 @@ control Detour(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         hdr.ipv4.dst = addr;
         hdr.udp.checksum = 0;
     }
-    /* What is for a switch that is gone: it goes on to the next of the list; or, where the recovery
-     * is over and another switch has the place, to that. Every packet is looked up here, and mostly
-     * there is nothing: an empty ternary table takes a software target next to no time, an exact
-     * one a hash. */
+    /* Packets for a failed switch: skip it and go on to the next of the list, or, after the
+     * recovery, redirect to the switch that replaces it. Every packet passes this table, which is
+     * usually empty. It is ternary because an empty ternary table costs a software target almost
+     * nothing, whereas an exact one costs a hash. */
     table gone {
         key = { hdr.ipv4.dst: ternary @name("ipv4_dst"); }
         actions = { skip; redirect; @defaultonly NoAction; }
         const default_action = NoAction();
         size = 64;
     }
-    /* The virtual groups (the key's top byte) for which the place has been taken: by another
-     * switch, or by the same, started anew. */
+    /* The virtual groups (the key's top byte) whose place is filled again, by another switch or by
+     * the same one after a restart. */
     table taken {
         key = {
             hdr.ipv4.dst: exact @name("ipv4_dst");
@@ -388,7 +389,7 @@ control Detour(inout headers_t hdr, inout metadata_t meta, inout standard_metada
                     hdr.netchain.SC = hdr.netchain.SC - 1;
                     meta.skipped = true;
                 } else {
-                    /* It was the last: what it should have answered is answered here. */
+                    /* The failed switch was the last of the list, so this switch answers for it. */
                     ipv4_addr_t client = hdr.ipv4.src;
                     hdr.ipv4.src = hdr.ipv4.dst;
                     hdr.ipv4.dst = client;
@@ -407,7 +408,7 @@ control Detour(inout headers_t hdr, inout metadata_t meta, inout standard_metada
                         } else {
                             hdr.netchain.OP = op_t.DELETE_REPLY;
                         }
-                        /* One without a number has been nowhere. */
+                        /* A request without a number was executed nowhere. */
                         if ((hdr.netchain.STATUS & NUMBERED) == 0) {
                             status = STATUS_GONE;
                         } else if ((hdr.netchain.STATUS & STATUS_CAS_FAILED) != 0) {
@@ -430,9 +431,10 @@ control NetchainIngress(inout headers_t hdr, inout metadata_t meta, inout standa
         meta.is_local = true;
         meta.whole = whole;
     }
-    /* This switch's own addresses. Where it has not got all of its place (whole is 0), it does not
-     * take what has come to be for it by a skip here: whether it has the group was not asked. Its
-     * route to itself leads to a neighbour, who asks. */
+    /* This switch's own addresses. While the switch has only a part of its groups (whole is 0), it
+     * does not process a packet that a skip has readdressed to it here, because `taken` was not
+     * consulted for that address. The packet takes the switch's route to itself, to a neighbour,
+     * which consults `taken`. */
     table local_address {
         key = { hdr.ipv4.dst: exact @name("ipv4_dst"); }
         actions = { set_local; @defaultonly NoAction; }

@@ -11,9 +11,9 @@ import (
 	"github.com/netcraq/netcraq/switch/interp"
 )
 
-// BenchmarkPackets is what a packet takes on the interpreter, of each kind that a chain sees: what
-// begins it is asked by the host at port 1, what comes from the chain comes by port 2. Requests and
-// versions count up, so that a write is new each time.
+// BenchmarkPackets measures the interpreter's time per packet, for each kind that a chain sees.
+// Client requests come from the host at port 1, chain packets by port 2. Requests and versions
+// count up, so every write is new.
 func BenchmarkPackets(b *testing.B) {
 	stamped := map[string]string{"flags": "STAMPED", "epoch": "1", "version": "1.20903", "session": "3", "request": "0x51a7e3b9"}
 	unordered := map[string]string{"session": "3", "request": "0x51a7e3b9"}
@@ -69,7 +69,7 @@ func BenchmarkPackets(b *testing.B) {
 	}
 }
 
-// benchmarkedChain makes a device a member of a chain, with a lease that lives.
+// benchmarkedChain makes a device a member of a chain, with a live lease.
 func benchmarkedChain(b testing.TB, d *interpreter, profile int, role string) *scenario {
 	b.Helper()
 	s := &scenario{open: func(*testing.T, int) device { return d }}
@@ -88,7 +88,7 @@ func benchmarkedChain(b testing.TB, d *interpreter, profile int, role string) *s
 	return s
 }
 
-// send has the host at port 1 send a packet.
+// send sends a packet from the host at port 1.
 func send(b testing.TB, s *scenario, d *interpreter, op string, fields map[string]string) {
 	b.Helper()
 	frame, err := s.frame([]string{"send", "1", op}, fields)

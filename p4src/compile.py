@@ -32,24 +32,26 @@ BACKENDS = {"v1model": "p4c-bm2-ss", "psa": "p4c-bm2-psa"}
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal; of a compressed one, of what it holds."""
+    """SHA-256 of a file, in hexadecimal. For a compressed file, the SHA-256 of its uncompressed
+    content.
+    """
     content = path.read_bytes()
     return hashlib.sha256(gzip.decompress(content) if path.suffix == ".gz" else content).hexdigest()
 
 
 def outputs(name: str) -> list[str]:
-    """The files that one target compiles to."""
+    """The names of the files that a target compiles to."""
     return [f"{name}.json.gz", f"{name}.p4info.txtpb"]
 
 
 def sources(folder: Path) -> list[Path]:
-    """Every P4 file of the folder and its include/, and the list of targets."""
+    """All P4 files of the folder and its include/, and programs.json."""
     return sorted([*folder.glob("*.p4"), *folder.glob("include/*.p4"), folder / "programs.json"])
 
 
 def p4c_version() -> str:
-    """The version of the installed p4c. (The v1model back end says it; the PSA back end prints a
-    number of its own.)
+    """The version of the installed p4c, from the v1model back end. The PSA back end prints its own
+    version number instead.
     """
     backend = BACKENDS["v1model"]
     out = subprocess.run(
@@ -62,8 +64,8 @@ def p4c_version() -> str:
 
 
 def compile_all(folder: Path, programs: dict, into: Path, warnings: bool = False) -> None:
-    """Compile every target of `programs` into `into`; p4c's warnings count as errors, unless
-    `warnings` are allowed.
+    """Compile every target of `programs` into `into`. p4c's warnings count as errors, unless
+    `warnings` is true.
     """
     for name, program in programs.items():
         backend = BACKENDS[program["architecture"]]
@@ -81,20 +83,19 @@ def compile_all(folder: Path, programs: dict, into: Path, warnings: bool = False
             str(into / f"{name}.json"),
             program["source"],
         ]
-        # Run inside the folder, so that the paths p4c writes into its output are the same on every
-        # machine.
+        # Run inside the folder, so that p4c writes the same relative paths on every machine.
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if done.returncode != 0 or ("warning" in done.stderr and not warnings):
             sys.exit(f"{' '.join(command)}\n{done.stderr}\n{name}: p4c failed or warned; nothing was changed")
-        # Where p4c's own include files are differs from machine to machine.
+        # The path of p4c's own include files differs from machine to machine.
         output = into / f"{name}.json"
         text = re.sub(r'("filename" : )"/[^"]*/p4include/', r'\1"p4include/', output.read_text())
-        # Without a time: two runs write the same bytes.
+        # No timestamp, so that two runs write the same bytes.
         (into / f"{name}.json.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
 
 def manifest(folder: Path, programs: dict, compiled: Path, version: str) -> dict:
-    """The record of what was compiled from what."""
+    """The manifest: p4c's version, and the hashes of sources and outputs."""
     return {
         "p4c": version,
         "sources": {str(path.relative_to(folder)): digest(path) for path in sources(folder)},
@@ -108,7 +109,7 @@ def installed() -> bool:
 
 
 def make(folder: Path, programs: dict) -> None:
-    """Compile into compiled/, replacing what is there only when all of it compiled."""
+    """Compile into compiled/. Replace its files only if every target has compiled."""
     if not installed():
         sys.exit(
             "p4c is not on PATH (p4c-bm2-ss, p4c-bm2-psa): install it from the P4 project's packages to compile; to use the programs it is not needed"

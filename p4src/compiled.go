@@ -21,8 +21,8 @@ var compiled embed.FS
 var Profiles = []int{128, 1024, 4096, 8192}
 
 // Compiled returns the v1model program for values of valueBits bits: the BMv2 JSON (the P4Runtime
-// device configuration) and the P4Info in protobuf text form. The error names the profiles that
-// there are.
+// device configuration) and the P4Info in protobuf text form. For another width, the error lists
+// the profiles.
 func Compiled(valueBits int) (json, p4info []byte, err error) {
 	if json, err = compiled.ReadFile(fmt.Sprintf("compiled/netcraq-%d.json.gz", valueBits)); err == nil {
 		p4info, err = compiled.ReadFile(fmt.Sprintf("compiled/netcraq-%d.p4info.txtpb", valueBits))

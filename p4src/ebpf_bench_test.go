@@ -14,9 +14,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// BenchmarkKernel is the time that the kernel's part takes for one packet (BPF_PROG_TEST_RUN),
-// without devices and sockets: a clean read at a member, a write at the head, and as the limit a
-// program at the same hook that only swaps the addresses of the frame.
+// BenchmarkKernel measures the time of the kernel's part for one packet (BPF_PROG_TEST_RUN),
+// without devices and sockets: a clean read at a member and a write at the head. The lower bound is
+// a program at the same hook that only swaps the frame's addresses.
 func BenchmarkKernel(b *testing.B) {
 	if err := ebpf.Probe(); err != nil {
 		b.Skipf("eBPF is not available: %v", err)
@@ -56,19 +56,19 @@ func BenchmarkKernel(b *testing.B) {
 type benchmarkedPacket struct {
 	name, port, op string
 	fields         map[string]string
-	leased         bool   // by a chain that requires leases, which this switch has
+	leased         bool   // the chain requires leases, and this switch has one
 	role           string // of the switch; "": HEAD
 }
 
-// benchmarked are the packets of BenchmarkKernel, as a line of a scenario says them: what the
-// switch answers or starts, and what passes it.
+// benchmarked are the packets of BenchmarkKernel, in the form of a scenario's lines: requests that
+// the switch answers or starts, and packets that pass it.
 var benchmarked = []benchmarkedPacket{
 	{"READ", "1", "READ", nil, false, ""},
 	{"READ_leased", "1", "READ", nil, true, ""},
 	{"WRITE", "1", "WRITE", nil, false, ""},
 	{"WRITE_stamped_replica", "2", "WRITE", stampedWrite, false, "REPLICA"},
 	{"WRITE_stamped_tail", "2", "WRITE", stampedWrite, false, "TAIL"},
-	// Nothing has version 9.9, so the head sends it on to the tail.
+	// No slot has version 9.9, so the head forwards the CAS to the tail.
 	{"CAS_failing", "1", "CAS", map[string]string{"version": "9.9"}, false, ""},
 	{"READ_passing", "1", "READ", map[string]string{"to": "10.0.200.3:20035"}, false, ""},
 	{"READ_REPLY_passing", "2", "READ_REPLY", map[string]string{"from": "10.0.100.1:20035", "to": "10.0.1.1:4000", "status": "OK", "epoch": "1", "version": "1.1"}, false, ""},
@@ -79,8 +79,8 @@ var benchmarked = []benchmarkedPacket{
 
 var stampedWrite = map[string]string{"flags": "STAMPED", "epoch": "1", "version": "1.1", "session": "3", "request": "1"}
 
-// BenchmarkProfile prints where the time goes: for each node of the program's control flow that a
-// packet comes by, what it takes until there and what it takes there, in nanoseconds.
+// BenchmarkProfile prints where the time goes, in nanoseconds: for each node of the program's
+// control flow on the packet's path, the time until the node and the time in it.
 func BenchmarkProfile(b *testing.B) {
 	if err := ebpf.Probe(); err != nil {
 		b.Skipf("eBPF is not available: %v", err)
@@ -99,7 +99,7 @@ func BenchmarkProfile(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					if b.N == 1 { // which is to find out how often to run
+					if b.N == 1 { // the first run, which only determines b.N
 						return
 					}
 					before, text := 0.0, ""
@@ -116,10 +116,10 @@ func BenchmarkProfile(b *testing.B) {
 
 const assigned = 7 // EVENT_WRITE_ASSIGNED of events.p4
 
-// BenchmarkCPUs is how many packets one CPU and two process in a microsecond, and how many times as
-// many that is: reads of different keys, and new writes of different keys by different sessions, by
-// sessions and of slots that are neighbours, and of one key; with one lock for all registers, and
-// with stripes.
+// BenchmarkCPUs measures how many packets one CPU and two CPUs process in a microsecond, and the
+// ratio. The packets are reads of different keys, and new writes: of different keys by different
+// sessions, of neighbouring slots by neighbouring sessions, and of one key. Each runs with one lock
+// for all registers and with stripes.
 func BenchmarkCPUs(b *testing.B) {
 	if err := ebpf.Probe(); err != nil {
 		b.Skipf("eBPF is not available: %v", err)
@@ -166,7 +166,7 @@ func BenchmarkCPUs(b *testing.B) {
 				}
 				b.ResetTimer()
 				var one, two, times []float64
-				for range 5 { // by turns
+				for range 5 { // alternating, so that both see the same load of the machine
 					rate, err := ebpf.BenchmarkCPUs(k.device, 1, [][]byte{first}, count, b.N)
 					if err != nil {
 						b.Fatal(err)
@@ -193,7 +193,7 @@ func BenchmarkCPUs(b *testing.B) {
 	}
 }
 
-// requestAt is where a frame has the number of its request.
+// requestAt returns the offset of the request number in a frame.
 func requestAt(b *testing.B, s *scenario) int {
 	frame, err := s.frame([]string{"send", "1", "WRITE"},
 		map[string]string{"key": "0x01000001", "session": "3", "request": "0x51a7e3b9"})
@@ -223,7 +223,8 @@ func benchmarkKernel(b *testing.B, hook string, profile int, packet benchmarkedP
 	b.ReportMetric(float64(each)/float64(time.Nanosecond), "ns/packet")
 }
 
-// benchmarkedSwitch is the head of a chain, or another member, and a packet for it.
+// benchmarkedSwitch returns the head of a chain, or the member that the packet names, and the
+// packet.
 func benchmarkedSwitch(b *testing.B, profile int, packet benchmarkedPacket) (*kernel, []byte) {
 	t := &testing.T{}
 	k := newKernel(t, profile, ebpf.HookAuto)

@@ -24,8 +24,9 @@ var (
 )
 
 // TestEnginesAgree gives the same frames to the interpreter and to the kernel, at tc and at XDP:
-// NetCRAQ packets of every kind, whole and spoilt, by every port, to switches in every role. What
-// comes out, frame by frame, and every register and counter at the end must be the same.
+// NetCRAQ packets of every kind, intact and damaged, by every port, to switches in every role. All
+// engines must send the same frames in the same order, and end with the same registers and
+// counters.
 func TestEnginesAgree(t *testing.T) {
 	if err := ebpf.Probe(); err != nil {
 		t.Skipf("eBPF is not available: %v", err)
@@ -59,17 +60,17 @@ func agree(t *testing.T, hook ebpf.Hook, role string, profile int, r *rand.Rand,
 	came := 0
 	for n := range frames {
 		switch n {
-		case frames / 8, frames / 2: // a program made for what its tables hold, and by its paths
-			// first one whose packets always find that registers were written while they read them
+		case frames / 8, frames / 2: // recompile for the tables' content, by paths
+			// at first, each packet finds that registers were written while it read them
 			check(t, ebpf.Overtake(k.device, n < frames/2))
 			if check(t, ebpf.Specialise(k.device)); !ebpf.ByPaths(k.device) {
 				t.Fatal("the program was not made by its paths")
 			}
-		case frames / 4: // before and after it is made again
+		case frames / 4: // before and after the recompilation
 			check(t, ebpf.Stripe(k.device, true))
 		case 3 * frames / 4:
 			check(t, ebpf.Stripe(k.device, false))
-		case 7 * frames / 8: // whose tables have the same again, which it does not know
+		case 7 * frames / 8: // write the entries again that the tables already have
 			configure()
 		}
 		port, frame := randomInput(r, wire.Profile(profile))
@@ -117,8 +118,8 @@ func agree(t *testing.T, hook ebpf.Hook, role string, profile int, r *rand.Rand,
 	}
 }
 
-// randomFrame makes a NetCRAQ packet that is mostly right, with a few keys, sessions and versions
-// so that packets meet each other's traces.
+// randomFrame makes a mostly correct NetCRAQ packet. It uses few keys, sessions and versions, so
+// that packets meet state that earlier packets left.
 func randomFrame(r *rand.Rand, profile wire.Profile) []byte {
 	pick := func(of ...uint64) uint64 { return of[r.IntN(len(of))] }
 	ops := []wire.Op{wire.Read, wire.Write, wire.Ack, wire.CAS, wire.Sync, wire.Fetch, wire.ReadReply,
@@ -130,7 +131,7 @@ func randomFrame(r *rand.Rand, profile wire.Profile) []byte {
 		p.Flags = wire.Flags(pick(0, 0, 1, 2, 4, 8, 8, 8, 0x18, 0x28, 0x38, 0x40, 0x80))
 	}
 	if r.IntN(16) == 0 {
-		p.Request = r.Uint32() // of another lease
+		p.Request = r.Uint32() // of another lease of the session
 	}
 	if r.IntN(3) > 0 {
 		p.Version = wire.Version(pick(3<<48, 2<<48) + uint64(r.IntN(9)))
@@ -145,7 +146,7 @@ func randomFrame(r *rand.Rand, profile wire.Profile) []byte {
 		p.Flags, p.Status = 0, wire.Status(r.IntN(4))
 	}
 	payload, err := p.Marshal(profile)
-	if err != nil { // a combination that the encoder refuses: flags where none may be
+	if err != nil { // the encoder refuses the combination, such as flags that the op does not have
 		p.Flags = 0
 		if payload, err = p.Marshal(profile); err != nil {
 			payload = make([]byte, profile.ValueBytes()+24)
@@ -173,20 +174,20 @@ func randomFrame(r *rand.Rand, profile wire.Profile) []byte {
 	case 3:
 		frame[22] = byte(r.IntN(3)) // TTL
 		fixChecksum(frame)
-	case 4: // a byte of the NetCRAQ header that does not show in a checksum
+	case 4: // a byte of the NetCRAQ header, which no checksum covers
 		frame[42+r.IntN(24)] ^= byte(1 << r.IntN(8))
 	}
 	if t := binary.BigEndian.Uint16(frame[12:]); t == 0x8100 || t == 0x88a8 {
-		frame[13]++ // what a packet socket receives has its 802.1Q tag beside it; TestHooks in switch/ebpf looks there
+		frame[13]++ // a packet socket receives the 802.1Q tag outside the frame; TestHooks in switch/ebpf covers that
 	}
 	if len(frame) > 42 && frame[42] == byte(wire.Lease) {
-		frame[42] = byte(wire.Read) // its answer says the time
+		frame[42] = byte(wire.Read) // a LEASE's answer contains the time, which differs between engines
 	}
 	return frame
 }
 
-// sendFast is send that stops as soon as as many frames have come out as are expected: those too
-// many show up with the next frame.
+// sendFast is like send, but returns as soon as the expected number of frames has come out. Extra
+// frames then appear with the next frame.
 func (k *kernel) sendFast(port uint32, frame []byte, expect int) ([]output, error) {
 	k.mu.Lock()
 	k.packets = nil

@@ -12,13 +12,12 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// memoryMost is what a switch may take, in bytes.
+// memoryMost is the memory limit of a switch, in bytes.
 const memoryMost = 256 << 20
 
-// TestMemory fills a switch, every slot with a key and every register's cell with a value, and adds
-// up what it takes: what this process has in memory, and what the kernel accounts to its BPF maps
-// and programs. What both of them see, the mapped state, is counted twice, so the sum is an upper
-// bound.
+// TestMemory fills every slot of a switch with a key and every cell with a value, and adds up the
+// memory: this process's resident memory, and what the kernel charges to its BPF maps and programs.
+// Memory that is mapped into both counts twice, so the sum is an upper bound.
 func TestMemory(t *testing.T) {
 	if err := ebpf.Probe(); err != nil {
 		t.Skipf("eBPF is not available: %v", err)
@@ -43,7 +42,7 @@ func TestMemory(t *testing.T) {
 					t.Fatalf("%s has %d cells, fewer than %d slots", r.Name, r.Size, c.slots)
 				}
 			}
-			debug.FreeOSMemory() // what the test itself has thrown away
+			debug.FreeOSMemory() // drop the test's own garbage
 			process, kernel := residentBytes(t), bpfBytes(t)
 			t.Logf("%d slots of %d bits: process %d MB + BPF maps and programs %d MB", c.slots, c.profile, process>>20, kernel>>20)
 			if process == 0 || kernel == 0 {
@@ -56,7 +55,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// field is the number after a name in a file of lines "name: number ...".
+// field returns the number after a name in a text of lines "name: number ...".
 func field(text, name string) (int64, bool) {
 	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) > 1 && f[0] == name+":" {
@@ -74,8 +73,8 @@ func residentBytes(t *testing.T) int64 {
 	return n << 10
 }
 
-// bpfBytes is what the kernel accounts to the maps and programs that this process has open, each
-// once.
+// bpfBytes returns the bytes that the kernel charges to the maps and programs that this process has
+// open, each counted once.
 func bpfBytes(t *testing.T) (sum int64) {
 	files, err := os.ReadDir("/proc/self/fdinfo")
 	check(t, err)
@@ -83,7 +82,7 @@ func bpfBytes(t *testing.T) (sum int64) {
 	for _, f := range files {
 		b, err := os.ReadFile("/proc/self/fdinfo/" + f.Name())
 		if err != nil {
-			continue // closed meanwhile: the one that the folder was read with
+			continue // closed meanwhile, such as the descriptor of the directory itself
 		}
 		text := string(b)
 		memlock, ok := field(text, "memlock")

@@ -20,7 +20,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// hooks are where the eBPF engine can be.
+// hooks are the attachment points of the eBPF engine.
 var hooks = []ebpf.Hook{ebpf.HookTC, ebpf.HookXDP}
 
 // TestScenariosInKernel runs the scenarios on the eBPF engine at both hooks, on veth pairs in a
@@ -66,7 +66,7 @@ func newKernel(t *testing.T, profile int, hook ebpf.Hook) *kernel {
 	defer func() { check(t, netns.Set(home)) }()
 	t.Cleanup(func() { space.Close() })
 	for _, file := range []string{"all", "default"} {
-		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+file+"/disable_ipv6", []byte("1"), 0) // quieter
+		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+file+"/disable_ipv6", []byte("1"), 0) // fewer frames from the kernel itself
 	}
 	k.device, err = ebpf.New(ebpf.Options{CPUPort: controllerPort, Hook: hook, Log: slog.New(slog.DiscardHandler)})
 	check(t, err)
@@ -149,9 +149,9 @@ func (k *kernel) events() ([]uint64, error) {
 	return out, nil
 }
 
-// send waits for what comes out as long as it takes the kernel to take in and put out a frame: its
-// work is done when the sender's call returns, but the frames on their way to a socket may wait for
-// a software interrupt.
+// send returns what comes out, as soon as the kernel has processed the frame. The kernel does that
+// before the sender's call returns, but frames on their way to a socket may wait for a software
+// interrupt.
 func (k *kernel) send(port uint32, frame []byte) ([]output, error) { return k.sendFor(port, frame, 0) }
 
 // sendFor implements waiting.
@@ -170,7 +170,8 @@ func (k *kernel) sendFor(port uint32, frame []byte, expected int) ([]output, err
 	} else if _, err := unix.Write(k.sockets[port], frame); err != nil {
 		return nil, fmt.Errorf("sending by port %d: %w", port, err)
 	}
-	// Where the machine is busy the frame may wait for its turn: every packet counts an event.
+	// On a busy machine the frame may wait before the switch processes it. The event counter tells
+	// when it has been.
 	for deadline := time.Now().Add(300 * time.Millisecond); time.Now().Before(deadline); time.Sleep(
 		50 * time.Microsecond) {
 		after, err := k.events()

@@ -20,15 +20,17 @@ import (
 
 var hostileFrames = flag.Int("hostile-frames", 0, "frames that each hostile host sends in TestHostileHost; 0: 200,000 to the interpreter, fewer to the others")
 
-// hostileNetwork is the switch that is attacked, the only member of chain 1 and the tail of chain
-// 2. Port 1: the victim, of principal 1. Port 4: a host whose port is closed. Port 5: one of
-// principal 9, which has key 3 to itself. Ports 2 and 3: other switches.
+// hostileNetwork configures the attacked switch, which is the only member of chain 1 and the tail
+// of chain 2. Port 1: the victim, with principal 1. Port 4: a host whose port is closed. Port 5:
+// the hostile host, with principal 9, which is the only one that may use key 3. Ports 2 and 3:
+// other switches.
 var hostileNetwork = []string{"port 1 host principal=1 address=10.0.1.1", "port 5 host principal=9 address=10.0.5.5", "port 2 fabric", "port 3 fabric", "address 10.0.100.1", "address 10.0.200.2",
 	"route 10.0.1.1/32 port=1 mac=02:00:00:00:01:01", "route 10.0.4.4/32 port=4 mac=02:00:00:00:04:04", "route 10.0.5.5/32 port=5 mac=02:00:00:00:05:05",
 	"route 10.0.200.0/24 port=2 mac=02:00:00:00:00:02", "route 10.0.0.0/16 port=3 mac=02:00:00:00:00:03", "route 169.254.78.67/32 controller",
 	"slot 0x01000001 1", "slot 0x01000002 2", "slot 0x01000003 3 realm=9", "slot 0x02000001 4", "slot 0x01000009 5 realm=65535", "lease 70 1", "lease 71 5", "group 7 2:1 3:1",
 	"group 257 1:2 2:1", "group 258 2:2 3:1", "group 259 3:2 2:1", "group 261 5:2 2:1",
-	// Servers at the victim's port and at the hostile host's own watch, each its own host's keys.
+	// Servers at the victim's port and at the hostile host's port watch keys. Each watches the keys
+	// of its own host.
 	"watched-chain 1 epoch=3 ack-group=8 reply-group=512", "watched-chain 2 epoch=3 ack-group=8 reply-group=512",
 	"watched-key 0x01000001", "watched-key 0x01000002", "watched-key 0x01000003", "watched-key 0x02000001",
 	"watcher 1 0x01000001 mac=02:00:00:00:01:01 address=10.0.1.1 udp=9001", "watcher 1 0x01000002 mac=02:00:00:00:01:01 address=10.0.1.1 udp=9001",
@@ -37,10 +39,10 @@ var hostileNetwork = []string{"port 1 host principal=1 address=10.0.1.1", "port 
 	"chain 1 role=HEAD_TAIL epoch=3 service=10.0.100.1 ack-group=7 reply-group=256",
 	"chain 2 role=TAIL epoch=3 head=10.0.200.1 tail=10.0.200.2 service=10.0.100.1 ack-group=7 reply-group=256"}
 
-// TestHostileHost: whatever a host sends, what is not its own stays as it is. Random frames, and
-// frames that would do harm, mutated, come by a closed port and by the port of a host that may use
-// one key. No other value changes, no session is used that is not its own, nothing of the protocol
-// comes out where it could be believed, and the victim is answered all along.
+// TestHostileHost: a hostile host can change nothing of others. It sends random frames, and
+// mutations of harmful ones, by a closed port and by the port of a host that may use one key. No
+// other key's value and no other host's session changes, the switch sends no protocol message that
+// others would believe, and the victim gets its answers all along.
 func TestHostileHost(t *testing.T) {
 	frames := func(usual int) int {
 		if *hostileFrames > 0 {
@@ -68,10 +70,10 @@ func TestHostileHost(t *testing.T) {
 	})
 }
 
-// attacked is a target that takes many frames at a time.
+// attacked is a target that accepts many frames at once.
 type attacked interface {
 	device
-	// burst gives it frames by a port and returns what came out.
+	// burst sends frames by a port and returns what came out.
 	burst(port uint32, frames [][]byte) ([]output, error)
 }
 
@@ -91,7 +93,7 @@ func attack(t *testing.T, d attacked, frames int) {
 		for range 5 {
 			out, err := d.send(number, frame)
 			check(t, err)
-			if op == "FETCH" { // a NOTIFY of what was written before may come late
+			if op == "FETCH" { // ignore a late NOTIFY of an earlier write
 				out = slices.DeleteFunc(out, func(o output) bool { return o.port != controllerPort })
 			}
 			if len(out) > 0 {
@@ -163,8 +165,8 @@ func attack(t *testing.T, d attacked, frames int) {
 	}
 }
 
-// hostileFrame is a frame that some switch would believe, if it came by another port or were not
-// damaged; or any frame.
+// hostileFrame returns a random frame, or one that some switch would believe if it were undamaged
+// and came by another port.
 func hostileFrame(r *rand.Rand) []byte {
 	pick := func(of ...uint64) uint64 { return of[r.IntN(len(of))] }
 	frame := randomFrame(r, wire.Profile128)
@@ -172,7 +174,7 @@ func hostileFrame(r *rand.Rand) []byte {
 		return frame
 	}
 	ip, udp := frame[14:34], frame[34:42]
-	if r.IntN(2) == 0 { // keys and sessions that there are, and requests that would be the last
+	if r.IntN(2) == 0 { // existing keys and sessions, and request numbers that would block a session
 		binary.BigEndian.PutUint16(frame[46:], uint16(pick(0, 1, 2, 64, 65, 70, 71, 4095)))
 		binary.BigEndian.PutUint32(frame[50:], uint32(pick(1001, 0xFFFFFFFF, 1000+wire.RequestWindow,
 			uint64(r.Uint32()))))
@@ -210,7 +212,8 @@ func hostileFrame(r *rand.Rand) []byte {
 	return frame
 }
 
-// forgery says what is wrong with a frame that came out after one of a hostile host's; "": nothing.
+// forgery says what is wrong with a frame that came out after a hostile host's frame; "" means
+// nothing.
 func forgery(from uint32, o output) string {
 	if o.port == controllerPort {
 		return "to the controller"
@@ -218,7 +221,7 @@ func forgery(from uint32, o output) string {
 	f, payload, err := wire.ParseFrame(o.frame)
 	if err != nil {
 		if len(o.frame) < 38 || o.frame[23] != 17 {
-			return "" // routed like anything else
+			return "" // not NetCRAQ: routed like any other packet
 		}
 		if o.frame[14] != 0x45 || binary.BigEndian.Uint16(o.frame[20:])&0x3FFF != 0 {
 			return "UDP in a fragment, or with options"
@@ -246,10 +249,10 @@ func forgery(from uint32, o output) string {
 		}
 		return ""
 	case (o.port == 2 || o.port == 3) && p.Op == wire.Ack && p.Key == 0x01000003:
-		return "" // of its own write
+		return "" // the ACK of its own write
 	case (p.Op == wire.Read || p.Op == wire.Write || p.Op == wire.CAS) && own &&
 		p.Flags&^(wire.Eventual|wire.ToHead|wire.DirtyForwarded) == 0 && f.Principal == 9:
-		return "" // a request of its own, under its own name
+		return "" // its own request, with its own principal
 	}
 	return "what others would believe"
 }
@@ -275,12 +278,12 @@ func (k *attackedKernel) burst(port uint32, frames [][]byte) ([]output, error) {
 type attackedProcess struct{ *process }
 
 func (p *attackedProcess) burst(port uint32, frames [][]byte) ([]output, error) {
-	const atOnce = 16 // BMv2 drops more than 32 at a time
+	const atOnce = 16 // BMv2 drops frames when more than 32 arrive at once
 	return burst(p.sockets, p.events, port, frames, atOnce, 2*time.Millisecond, 20*time.Millisecond)
 }
 
-// burst sends frames by a port's socket, some at a time, and collects what comes out at all ports,
-// until nothing has come for the time that a target takes whose threads pass frames on.
+// burst sends frames by a port's socket, a few at a time. It collects what comes out at all ports
+// until nothing has come for `late`, because a target's threads hand frames over with a delay.
 func burst(sockets map[uint32]int, events func() ([]uint64, error), port uint32, frames [][]byte, atOnce int,
 	quiet, late time.Duration) (out []output, err error) {
 	buffer := make([]byte, 65536)
@@ -291,7 +294,7 @@ func burst(sockets map[uint32]int, events func() ([]uint64, error), port uint32,
 		}
 		return n, err
 	}
-	// arrived waits until the switch has counted so many, for a while at most.
+	// arrived waits until the switch has counted that many events, but not longer than `most`.
 	arrived := func(all uint64, most time.Duration) error {
 		for end := time.Now().Add(most); ; {
 			if n, err := counted(); err != nil || n >= all || time.Now().After(end) {
@@ -328,7 +331,7 @@ func burst(sockets map[uint32]int, events func() ([]uint64, error), port uint32,
 		}
 		sent := uint64(0)
 		for _, f := range some {
-			// the kernel takes no frame that is too short to be one
+			// the kernel does not send a frame shorter than an Ethernet header
 			if _, err := unix.Write(sockets[port], f); err == nil {
 				sent++
 			}
@@ -341,7 +344,7 @@ func burst(sockets map[uint32]int, events func() ([]uint64, error), port uint32,
 			return nil, err
 		}
 	}
-	// What is late would be taken for the answer to what is asked next.
+	// Wait, or late frames would be taken for the answer to the next query.
 	if err := arrived(all, 5*late); err != nil {
 		return nil, err
 	}

@@ -4,12 +4,13 @@
  * switch registers.
  *
  *   parser ─▶ Admission ─▶ Chain ─▶ Routing ─▶ traffic manager ─▶ EgressReplication ─▶ deparser
- *             may it come  CRAQ on   IPv4       copies the tail's  ACK or
- *             in at all?   registers            answer as ACKs     reply
+ *             may this    CRAQ in   IPv4       multicasts the     turns copies into
+ *             port send   registers            tail's reply       ACKs, or leaves
+ *             the packet?                                         them as replies
  *
- * Read it in that order: include/headers.p4, pipeline.p4, admission.p4, chain.p4 (which names its
- * stages), routing.p4, egress.p4. docs/protocol.md has the rules in words. netcraq_psa.p4 is the
- * same program for the Portable Switch Architecture.
+ * Read it in that order: include/headers.p4, pipeline.p4, admission.p4, chain.p4 (which lists its
+ * stages), routing.p4, egress.p4. docs/protocol.md explains the rules in prose. netcraq_psa.p4 is
+ * the same program for the Portable Switch Architecture.
  */
 #include "include/arch_v1model.p4"
 #include "include/headers.p4"

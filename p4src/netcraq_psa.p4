@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * NetCRAQ for the Portable Switch Architecture: the controls of netcraq.p4 between PSA's blocks.
- * Read netcraq.p4 first; only what PSA does otherwise is said here.
+ * Read netcraq.p4 first. The comments here explain only what differs for PSA.
  *
- * PSA parses a packet again at egress and keeps no metadata across the traffic manager; the bridge
- * header carries the ingress port, which packet-in tells. The metadata of the shared controls is a
- * header in the user metadata, because p4c keeps that (arch_psa.p4); it is ingress' alone.
+ * PSA parses a packet again at egress and keeps no metadata across the traffic manager. The bridge
+ * header carries the ingress port, which the packet-in header needs. The shared controls'
+ * metadata_t is a header, because p4c omits other user metadata (arch_psa.p4). Only ingress uses
+ * it.
  */
 #include "include/arch_psa.p4"
 #include "include/headers.p4"
@@ -32,13 +33,14 @@ parser PacketIngressParser(packet_in packet, out headers_t hdr, inout user_metad
 #include "include/parser_states.p4"
 }
 
-/* Ingress changes the header, and the egress deparser makes its checksum right again: the egress
- * parser does not look at it. */
+/* Ingress changes the header, and the egress deparser recomputes its checksum, so the egress parser
+ * does not verify it. */
 #undef PARSER_VERIFY_IPV4
 #define PARSER_VERIFY_IPV4(IPV4)
 
-/* What IPv4's options add to its checksum, which ingress has kept right where there are options: the
- * deparser, in which p4c takes no condition, adds it to that of the fields. */
+/* The part of the IPv4 checksum that the options contribute, taken from the packet's checksum,
+ * which ingress keeps right for a header with options. The deparser adds this part to the sum of
+ * the fields, because p4c allows no condition there. */
 #undef PARSER_SUM_IPV4
 #define PARSER_SUM_IPV4(IPV4) \
         ipv4_checksum.clear(); \

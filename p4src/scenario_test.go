@@ -20,10 +20,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
-// The scenarios in testdata/scenarios say what one switch does with the packets that it gets:
-// commands in, transcript out. They are written for a person to read, and run on any target: on the
-// interpreter in this process (TestScenarios), and on switches over P4Runtime and real interfaces
-// (TestTargets).
+// The scenarios in testdata/scenarios specify what one switch does with its packets: commands in,
+// transcript out. People can read them, and they run on any target: on the interpreter in this
+// process (TestScenarios), and on switches over P4Runtime and real interfaces (TestTargets).
 //
 //	switch [profile=128]                           a new switch with the program and nothing in its tables
 //	port PORT fabric|closed | port PORT host principal=P [address=A] [open]    port_trust
@@ -39,19 +38,20 @@ import (
 //	group ID PORT:INSTANCE ...                     a multicast group
 //	send PORT OP key=K [flags=F|F] [epoch= session= request= version= value= tombstone status= principal=] [from=A:P] [to=A:P] [ttl=N] [spoil=HOW]
 //
-// A command's lines may continue: each line of a `send` (or of a configuration command) is one of
-// its own. The transcript of a packet is what leaves the switch, by port, and the event that it
-// counted. spoil damages the frame on purpose: see spoil below.
+// A command may have several lines: each line of a `send` (or of a configuration command) is one
+// command. A packet's transcript has the frames that leave the switch, by port, and the event that
+// the packet counted. spoil damages the frame on purpose; the function spoil has the ways.
 
-// device is a switch under test: its tables by the names of P4Info's aliases, and frames.
+// device is a switch under test. Its tables have the names of P4Info's aliases.
 type device interface {
-	// set inserts an entry, or modifies the one that is there. remove looks only at the match.
+	// set inserts an entry, or modifies an existing one. remove uses only the entry's match.
 	set(p4rt.Entry) error
 	remove(p4rt.Entry) error
 	group(p4rt.Group) error
-	// rate bounds a host port: packets at once, and none after them.
+	// rate limits a host port: it accepts that many packets, and none after them.
 	rate(port uint32, packets int64) error
-	// send gives the switch a frame by a port and returns what comes out, once it is quiet again.
+	// send gives the switch a frame by a port and returns what comes out before the switch is idle
+	// again.
 	send(port uint32, frame []byte) ([]output, error)
 	events() ([]uint64, error)
 }
@@ -63,7 +63,7 @@ type output struct {
 
 const controllerPort = 510
 
-// scenario is one file being run.
+// scenario is a scenario file that runs.
 type scenario struct {
 	open    func(t *testing.T, profile int) device
 	device  device
@@ -123,7 +123,7 @@ func joinArgs(d *datadriven.TestData) string {
 	return strings.Join(words, " ")
 }
 
-// words are a command's positional words and its key=value options.
+// words splits a command into its positional words and its key=value options.
 func words(line string) (positional []string, options map[string]string) {
 	options = map[string]string{}
 	for _, w := range strings.Fields(line) {
@@ -401,7 +401,7 @@ func (s *scenario) frame(p []string, o map[string]string) ([]byte, error) {
 			}
 		}
 	}
-	f.Principal = 1 // as a first switch has written it for the host h
+	f.Principal = 1 // as the first switch sets it for the host h
 	if v := o["principal"]; v != "" {
 		f.Principal = uint16(number(v))
 	}
@@ -425,11 +425,11 @@ func spoil(frame []byte, how string) ([]byte, error) {
 	case "":
 	case "cut": // the frame ends n bytes early
 		return frame[:len(frame)-int(n)], nil
-	case "cut-honestly": // ... and the lengths say so
+	case "cut-honestly": // ... and the lengths match
 		frame = frame[:len(frame)-int(n)]
 		binary.BigEndian.PutUint16(ip[2:], uint16(len(frame)-14))
 		binary.BigEndian.PutUint16(udp[4:], uint16(len(frame)-34))
-	case "grow": // n bytes more, and the lengths say so
+	case "grow": // n more bytes, and the lengths match
 		frame = append(frame, make([]byte, n)...)
 		ip, udp = frame[14:], frame[34:]
 		binary.BigEndian.PutUint16(ip[2:], uint16(len(frame)-14))
@@ -448,17 +448,17 @@ func spoil(frame []byte, how string) ([]byte, error) {
 		binary.BigEndian.PutUint16(frame[12:], uint16(n))
 	case "protocol":
 		ip[9] = byte(n)
-	case "fragment": // more fragments follow, or this is not the first
+	case "fragment": // n is the word of flags and fragment offset
 		binary.BigEndian.PutUint16(ip[6:], uint16(n))
-	case "ihl": // options, of which there are none
+	case "ihl": // n is the header length, without options in the packet
 		ip[0] = 0x40 | byte(n)
-	case "options": // n words of them, each of four NOPs
+	case "options": // n words of options, each of four NOPs
 		with := append(slices.Clone(frame[:34]), bytes.Repeat([]byte{1}, 4*int(n))...)
 		frame = append(with, frame[34:]...)
 		ip = frame[14:]
 		ip[0] += byte(n)
 		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
-	case "tag": // an 802.1Q tag of this type
+	case "tag": // an 802.1Q or 802.1ad tag, with type n
 		with := append(slices.Clone(frame[:12]), byte(n>>8), byte(n), 0, 0)
 		return append(with, frame[12:]...), nil
 	case "checksum":
@@ -485,7 +485,7 @@ func fixChecksum(frame []byte) {
 	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
 }
 
-// describe says in words what left the switch. What depends on the switch's clock is left out.
+// describe describes a frame that left the switch. It omits what depends on the switch's clock.
 func (s *scenario) describe(x output) string {
 	frame := x.frame
 	where := fmt.Sprintf("port %d", x.port)

@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interp"
 )
 
-// steps counts what a target that executes statement by statement, as BMv2 does, has to do for a
+// steps counts the work of a target that executes statement by statement, as BMv2 does, for one
 // packet.
 type steps struct {
 	program                                 *bmv2json.Program
@@ -40,10 +40,10 @@ func (s *steps) Event(e interp.Event) {
 	}
 }
 
-// TestSteps counts, for each kind of packet that a chain sees, what BMv2 has to do for it:
-// conditions to evaluate, tables to apply (most of them p4c's own, which hold statements), actions
-// and primitives to execute. testdata/steps.txt has the counts, so that whoever changes the program
-// sees what it costs there; -rewrite writes them again.
+// TestSteps counts, for each kind of packet that a chain sees, the work of BMv2: conditions to
+// evaluate, tables to apply (most of which p4c generates to hold statements), actions and
+// primitives to execute. testdata/steps.txt has the counts, so whoever changes the program sees the
+// cost there. -rewrite writes the file again.
 func TestSteps(t *testing.T) {
 	const file = "testdata/steps.txt"
 	stamped := map[string]string{"flags": "STAMPED", "epoch": "1", "version": "1.9", "session": "3", "request": "9"}
@@ -85,7 +85,7 @@ func TestSteps(t *testing.T) {
 		}
 		text += fmt.Sprintf("%-28s %10d %7d %8d %11d\n", p.name, count.conditions, count.tables, count.actions, count.primitives)
 	}
-	if flag.Lookup("rewrite").Value.String() == "true" { // as datadriven has it, for the scenarios
+	if flag.Lookup("rewrite").Value.String() == "true" { // datadriven's flag, which also rewrites the scenarios
 		check(t, os.WriteFile(file, []byte(text), 0o644))
 		return
 	}

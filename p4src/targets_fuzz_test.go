@@ -20,11 +20,11 @@ import (
 
 var targetFrames = flag.Int("target-frames", 600, "frames that TestTargetsAgree gives to each real switch")
 
-// TestTargetsAgree gives random frames to real switches, one after the other over their interfaces
-// and packet-out, and compares what comes out with what the interpreter in this process sends.
-// TestTargets does that for the packets that a person thought of; this one for those that nobody
-// did. BMv2 is among them where it is installed, so that the reference of the other engines is
-// itself compared with the reference of the field.
+// TestTargetsAgree sends random frames to real switches, one after the other over their interfaces
+// and packet-out, and compares what comes out with the interpreter's output in this process.
+// TestTargets compares packets that a person chose; this test finds those that nobody thought of.
+// It includes BMv2, if it is installed, which so checks the interpreter that the other engines are
+// compared with.
 func TestTargetsAgree(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for network namespaces and raw sockets")
@@ -45,8 +45,8 @@ func TestTargetsAgree(t *testing.T) {
 	}
 }
 
-// fuzzConfiguration is the chain and the routes of a switch that gets random frames, as commands of
-// a scenario.
+// fuzzConfiguration returns the chain and the routes of a switch that gets random frames, as
+// scenario commands.
 func fuzzConfiguration(role string) []string {
 	return []string{"port 1 host principal=1", "lease 1-3 1", "grant 1 2 read", "grant 2 1 read write", "port 2 fabric", "port 3 fabric",
 		"peer 1 2 predecessor tail member", "peer 1 3 tail member", "address 10.0.100.1", "address 10.0.200.2",
@@ -60,8 +60,8 @@ func fuzzConfiguration(role string) []string {
 		"group 513 1:2 1:3 2:1 3:3", "group 514 2:2 1:3 3:1", "group 515 3:2 1:3 2:1 3:3"}
 }
 
-// randomInput is a random frame and the port that it comes in by: from the controller, with its
-// header.
+// randomInput returns a random frame and its ingress port. A frame from the controller has the
+// packet-out header.
 func randomInput(r *rand.Rand, profile wire.Profile) (port uint32, frame []byte) {
 	port = []uint32{1, 2, 2, 3, controllerPort}[r.IntN(5)]
 	frame = randomFrame(r, profile)
@@ -70,7 +70,7 @@ func randomInput(r *rand.Rand, profile wire.Profile) (port uint32, frame []byte)
 	}
 	header := []byte{0, 0x40}
 	if r.IntN(8) == 0 {
-		header = []byte{0, 0x80} // to port 1, as it is
+		header = []byte{0, 0x80} // to port 1, unchanged
 	}
 	return port, append(header, frame...)
 }
@@ -104,7 +104,7 @@ func compare(t *testing.T, p *process, role string, profile int, r *rand.Rand, f
 	check(t, err)
 	got, err := p.events()
 	check(t, err)
-	want[0] += uint64(frames) // the barriers, which are no NetCRAQ packets
+	want[0] += uint64(frames) // the barriers, which are not NetCRAQ packets
 	for i := range want {
 		if want[i] != got[i] {
 			t.Errorf("event %d was counted %d times, by the interpreter %d times", i, got[i], want[i])
@@ -113,10 +113,10 @@ func compare(t *testing.T, p *process, role string, profile int, r *rand.Rand, f
 	t.Logf("%d frames, %d out", frames, came)
 }
 
-// exchange sends a frame and, after it on the same way, a plain packet that the switch only routes.
-// When that has come out, the switch is done with the frame except for what other threads of it
-// still carry (copies, packet-ins): as many as are expected are waited for, and more than those for
-// a moment.
+// exchange sends a frame, and after it on the same path a barrier: a plain packet that the switch
+// only routes. When the barrier has come out, the switch has processed the frame, but its other
+// threads may still carry copies and packet-ins. So exchange waits for the expected number of
+// frames, and then a moment for more.
 func (p *process) exchange(port uint32, frame []byte, number uint32, expect int) ([]output, error) {
 	p.mu.Lock()
 	p.packets = nil
@@ -181,10 +181,10 @@ func (p *process) exchange(port uint32, frame []byte, number uint32, expect int)
 	}
 }
 
-// settled is how long after the barrier more than what is expected may come.
+// settled is the time after the barrier and the expected frames in which more may come.
 const settled = 2 * time.Millisecond
 
-// barrierFrame is a UDP packet to a host behind port 1, and the mark at its end.
+// barrierFrame returns a UDP packet to a host at port 1, and the mark at its end.
 func barrierFrame(number uint32) (frame, mark []byte) {
 	mark = binary.BigEndian.AppendUint32([]byte("barrier "), number)
 	f := wire.Frame{EthernetDst: [6]byte{2, 0, 0, 0, 0, 0xA}, EthernetSrc: [6]byte{2, 0, 0, 0, 0, 0xC},

@@ -78,7 +78,7 @@ func TestDeadSwitchStopsAnswering(t *testing.T) {
 		}
 		return wire.Packet{}, false
 	}
-	if a, ok := ask(); !ok || a.Status != wire.NotFound { // an answer about the present, as much as a value is
+	if a, ok := ask(); !ok || a.Status != wire.NotFound { // NOT_FOUND is a statement about the present, as a value is
 		t.Fatalf("the switch lives: %v, %v", ok, a.String())
 	}
 	check(t, p.process.Kill())

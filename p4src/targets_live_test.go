@@ -20,9 +20,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
-// TestTargetsServeDuringWrites asks a real switch the same read over and over, one at a time, while
-// a controller writes entries and groups and reads registers and counters: no read may go
-// unanswered, and none may be answered with anything but the value.
+// TestTargetsServeDuringWrites sends a real switch the same read over and over, one at a time,
+// while a controller writes entries and groups and reads registers and counters. Every read must be
+// answered, and with the right value.
 func TestTargetsServeDuringWrites(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for network namespaces and raw sockets")
@@ -36,7 +36,7 @@ func TestTargetsServeDuringWrites(t *testing.T) {
 			}
 			write := wire.Packet{Op: wire.Write, Session: 1, Request: 1, Key: 0x01000001, Value: []byte("steady")}
 			answered := false
-			for range 3 { // BMv2 may still be busy with its new program
+			for range 3 { // BMv2 may still be busy loading its program
 				out, err := p.send(1, queryFrame(t, write))
 				check(t, err)
 				answered = answered || len(out) > 0
@@ -48,7 +48,7 @@ func TestTargetsServeDuringWrites(t *testing.T) {
 			var reads atomic.Int64
 			go func() { done <- p.keepReading(t, stop, &reads) }()
 			rounds := 0
-			const enough = 100 // reads; they take their time on a busy machine
+			const enough = 100 // reads, which take longer on a busy machine
 			for begin := time.Now(); time.Since(begin) < time.Second || rounds < 3 ||
 				reads.Load() < enough && time.Since(begin) < 20*time.Second; rounds++ {
 				// BMv2 has no registers over P4Runtime
@@ -64,8 +64,8 @@ func TestTargetsServeDuringWrites(t *testing.T) {
 	}
 }
 
-// disturb is one round of what controllers do while packets pass. Nothing of it changes what the
-// read is answered with.
+// disturb does one round of what controllers do while packets pass. Nothing of it changes the
+// read's answer.
 func (p *process) disturb(t *testing.T, s *scenario, round uint64, registers bool) {
 	t.Helper()
 	ctx := context.Background()
@@ -105,7 +105,7 @@ func (p *process) disturb(t *testing.T, s *scenario, round uint64, registers boo
 	}
 }
 
-// keepReading sends a read by port 1, waits for its answer, and sends the next.
+// keepReading sends a read by port 1, waits for its answer, and repeats that until stop is closed.
 func (p *process) keepReading(t *testing.T, stop <-chan struct{}, reads *atomic.Int64) error {
 	buffer := make([]byte, 65536)
 	for {
@@ -149,7 +149,7 @@ func (p *process) keepReading(t *testing.T, stop <-chan struct{}, reads *atomic.
 	}
 }
 
-// queryFrame is a client's query to the service address of chain 1, as it comes in by port 1.
+// queryFrame returns a client's query to the service address of chain 1, as it arrives at port 1.
 func queryFrame(t *testing.T, q wire.Packet) []byte {
 	t.Helper()
 	payload, err := q.Marshal(128)

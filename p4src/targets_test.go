@@ -33,7 +33,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// realTargets are the switches to run as processes: how each is started.
+// realTargets are the switches that run as processes, with their commands.
 var realTargets = []struct {
 	name    string
 	command func(t *testing.T) []string
@@ -72,8 +72,8 @@ func buildSwitch(t *testing.T) string {
 }
 
 // TestTargets runs the scenarios on real switches: processes with network interfaces, driven over
-// P4Runtime. What they say must be what the transcripts say, which the interpreter wrote: so
-// netcraq-switch and BMv2 give the same packets for the same packets.
+// P4Runtime. Their transcripts must equal those that the interpreter wrote, so netcraq-switch and
+// BMv2 send the same packets as the interpreter.
 func TestTargets(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for network namespaces and raw sockets")
@@ -112,27 +112,26 @@ type process struct {
 
 var targetPorts = []uint32{1, 2, 3, 4, 5, 6, 9}
 
-// quiet is how long nothing more must come out of a switch for a packet to be over, silent how long
-// nothing at all, and late how long it is waited for what is expected. The switches take less than
-// a millisecond, but on a busy machine a process of theirs may wait for its turn after it has
-// counted the packet.
+// A packet is over when nothing more has come out of a switch for `quiet`, or nothing at all for
+// `silent`. Expected frames may take up to `late`. The switches need less than a millisecond, but
+// on a busy machine a switch's thread may have to wait after it has counted the packet.
 const (
 	quiet  = 20 * time.Millisecond
 	silent = 80 * time.Millisecond
 	late   = 10 * time.Second
 )
 
-// mirrored is a real switch with the interpreter alongside it, which is told and sent the same, and
-// so knows how many frames are to be waited for.
+// mirrored is a real switch with an interpreter that gets the same configuration and frames. So
+// mirrored knows how many frames to wait for.
 type mirrored struct {
 	waiting
 	beside *interpreter
 }
 
-// waiting is a device that can be told how many frames are to be waited for.
+// waiting is a device that can wait for a given number of frames.
 type waiting interface {
 	device
-	// sendFor is send where so many frames are expected at least: others may come.
+	// sendFor is like send, but expects at least that many frames.
 	sendFor(port uint32, frame []byte, expected int) ([]output, error)
 }
 
@@ -182,7 +181,8 @@ func startTarget(t *testing.T, command []string, profile int) device {
 	defer func() { check(t, netns.Set(home)) }()
 	t.Cleanup(func() { space.Close() })
 	for _, file := range []string{"all", "default"} {
-		// Quieter; where it fails, the kernel's neighbour discovery is filtered below.
+		// Fewer frames from the kernel itself. If this fails, neighbour discovery is filtered
+		// below.
 		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+file+"/disable_ipv6", []byte("1"), 0)
 	}
 	loopback, err := netlink.LinkByName("lo")
@@ -266,7 +266,7 @@ func startTarget(t *testing.T, command []string, profile int) device {
 	check(t, err)
 	_, err = p.client.EnsurePipeline(ctx, pipeline)
 	check(t, err)
-	time.Sleep(100 * time.Millisecond) // BMv2 continues for a moment after it has said that the program is there
+	time.Sleep(100 * time.Millisecond) // BMv2 is busy for a moment after it has confirmed the program
 	return p
 }
 
@@ -279,7 +279,7 @@ func check(t *testing.T, err error) {
 
 func htons(v uint16) uint16 { return v<<8 | v>>8 }
 
-// dialIn connects from inside a network namespace.
+// dialIn connects from within a network namespace.
 func dialIn(ctx context.Context, space netns.NsHandle, address string) (net.Conn, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -344,7 +344,7 @@ func (p *process) rate(port uint32, packets int64) error {
 	if err != nil {
 		return err
 	}
-	// As packetsAtOnce: nothing comes back. (EncodeMeter takes a rate of 0 for no bound.)
+	// As packetsAtOnce: the meter never refills. EncodeMeter would take a rate of 0 for no limit.
 	config := e.GetMeterEntry().Config
 	config.Cir, config.Pir = 0, 0
 	return p.client.Write(context.Background(), p4rt.Modify(e))

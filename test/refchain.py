@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A reference chain and controller on loopback, for the tests of programs that talk to one.
+"""A reference chain and controller on loopback, for tests of their clients.
 
-The chain answers as docs/protocol.md says a chain does, with everything between head and tail
-happening at once.
+The chain answers as docs/protocol.md specifies. All steps between head and tail happen at once.
 """
 
 from __future__ import annotations
@@ -26,14 +25,13 @@ CHAIN = 1
 
 
 class RefChain:
-    """Answers as docs/protocol.md says a chain does, and loses and doubles packets as told. Notes
-    what clients must not do in ``violations``.
+    """Answers as docs/protocol.md specifies, and loses and duplicates packets as configured.
+    ``violations`` lists what clients did that they must not do.
 
-    Every host may use every key and every session, except for keys with a realm (``realms``: those
-    are for the principal of the same number, and for others as far as ``grants`` says) and for
-    sessions that are leased (:meth:`lease`). A host is an IPv4 address: tests bind clients to
-    addresses of
-    127.0.0.0/8.
+    Every host may use every key and every session, with two exceptions. A key with a realm
+    (``realms``) is for the principal of the same number, and for others as ``grants`` allows. A
+    leased session (:meth:`lease`) is for its host. A host is an IPv4 address: tests bind clients to
+    addresses of 127.0.0.0/8.
     """
 
     def __init__(
@@ -44,8 +42,8 @@ class RefChain:
         duplicate: float = 0,
         seed: int = 0,
     ) -> None:
-        """addresses: where to listen, or how many loopback addresses, all at one port that the
-        system chooses. The first is the service address.
+        """``addresses`` are the addresses to listen on, or the number of loopback addresses, all at
+        one port that the system chooses. The first is the service address.
         """
         if isinstance(addresses, int):
             addresses = [(f"127.0.0.{1 + i}", 0) for i in range(addresses)]
@@ -84,7 +82,7 @@ class RefChain:
             t.start()
 
     def close(self) -> None:
-        """Stops the chain."""
+        """Stop the chain."""
         self.stopped = True
         for t in self.threads:
             t.join()
@@ -92,25 +90,25 @@ class RefChain:
             s.close()
 
     def place(self, *keys: int) -> None:
-        """Gives keys slots, never written."""
+        """Give keys slots, which were never written."""
         for k in keys:
             self.slots[k] = (0, None)
 
     def lease(self, session: int, host: str, last: int = 0) -> None:
-        """Gives a session to a host, which alone may write with it from then on. Its record begins
-        again behind the request last.
+        """Lease a session to a host, which is then the only one that may write with it. The
+        session's record starts again after the request ``last``.
         """
         with self.lock:
             self.holders[session] = host
             self.sessions[session] = (last, 0)
-            # an earlier holder's
+            # the requests of an earlier holder
             self.seen = {(s, r): payload for (s, r), payload in self.seen.items() if s != session}
 
     def _may(self, host: str, p: Packet) -> bool:
         realm, principal = self.realms.get(p.key), self.principals.get(host)
         if realm is None or realm == principal:
             return True
-        needed = {Op.READ: "r", Op.WRITE: "w", Op.CAS: "rw"}.get(p.op, "")  # a CAS that fails tells the value
+        needed = {Op.READ: "r", Op.WRITE: "w", Op.CAS: "rw"}.get(p.op, "")  # the failure of a CAS discloses the value
         return all(n in self.grants.get((principal or 0, realm), "") for n in needed)
 
     def _copies(self) -> int:
@@ -192,8 +190,8 @@ class RefController:
     def __init__(
         self, chain: RefChain, ttl: float = 30, socket_path: str | None = None, token: str | None = None
     ) -> None:
-        """socket_path: serve by a Unix socket there, instead of over TCP. token: what clients have
-        to show.
+        """``socket_path``: serve on this Unix socket, instead of TCP. ``token``: the token that
+        clients must send.
         """
         self.chain, self.ttl, self.token = chain, ttl, token
         self.keys: dict[str, int] = {}
@@ -239,13 +237,13 @@ class RefController:
         self.thread.start()
 
     def close(self) -> None:
-        """Stops the controller."""
+        """Stop the controller."""
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()
 
     def put(self, name: str, at: int, value: bytes | None) -> int:
-        """Gives a name a new KEY_ID, with a value at a version, and returns it."""
+        """Give a name a new KEY_ID, with a value at a version. Returns the KEY_ID."""
         self.next_key += 1
         self.keys[name] = key = CHAIN << 24 | self.next_key
         with self.chain.lock:
@@ -253,8 +251,8 @@ class RefController:
         return key
 
     def move(self, name: str, settled: float = 60) -> None:
-        """Gives a name another KEY_ID, with the value that it has, as a move to another chain does.
-        settled: for how long it says that the old one has been gone.
+        """Move a name with its value to another KEY_ID, as a move to another chain does.
+        ``settled``: the seconds for which the answer says that the old KEY_ID has been gone.
         """
         with self.chain.lock:
             at, value = self.chain.slots.pop(self.keys[name])
@@ -267,7 +265,7 @@ class RefController:
         }
 
     def remove(self, name: str) -> None:
-        """Takes a key out."""
+        """Remove a key."""
         with self.chain.lock:
             del self.chain.slots[self.keys.pop(name)]
         self.details.pop(name, None)
@@ -276,7 +274,7 @@ class RefController:
         return {"name": name, "keyId": self.keys[name]} | self.details.get(name, {})
 
     def answer(self, method: str, url: SplitResult, body: dict[str, Any] | None) -> tuple[int, Any]:
-        """Answers one request: HTTP status and JSON."""
+        """Answer one request with an HTTP status and JSON."""
         parts = [unquote(p) for p in url.path.split("/")[2:]]
         not_found = (404, {"error": {"code": "not_found", "message": f"no such {parts[0]}: {parts[-1]}"}})
         match method, parts:
@@ -322,7 +320,7 @@ class RefController:
 
 
 class StreamServer:
-    """memserver, with a folder in which streams survive it."""
+    """Runs memserver with a folder, so that streams survive a restart."""
 
     patience = 60.0
     """Seconds that a busy machine may take."""
@@ -332,7 +330,7 @@ class StreamServer:
         self.start()
 
     def start(self) -> None:
-        """Start it, where it was before."""
+        """Start the server, at the same socket each time."""
         with_path = [self.program, "--socket", self.path, "--streams", self.kept]
         self.process = subprocess.Popen(with_path, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
@@ -342,7 +340,7 @@ class StreamServer:
         raise AssertionError("memserver did not start")
 
     def kill(self) -> None:
-        """Kill it."""
+        """Kill the server."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(self.patience)
         assert self.process.stdout is not None

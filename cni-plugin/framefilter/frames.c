@@ -24,21 +24,21 @@ struct ip6 {
 	__u8 addresses[32];
 };
 
-/* What is read of the kernel's own structure (include/linux/skbuff.h). Its offsets are the running
- * kernel's, from its BTF. */
+/* The fields of the kernel's own sk_buff (include/linux/skbuff.h) that this program reads. The
+ * loader takes their offsets from the running kernel's BTF. */
 struct sk_buff {
 	__u8 ip_summed : 2;
-	__u16 csum_start;  /* from head on */
-	__u16 csum_offset; /* from csum_start on */
+	__u16 csum_start;  /* from head */
+	__u16 csum_offset; /* from csum_start */
 	unsigned char *head, *data;
 } __attribute__((preserve_access_index));
 
 enum { CHECKSUM_PARTIAL = 3 };
 
-/* Linux 6.2. It is for programs of a licence that goes with the GPL. */
+/* Since Linux 6.2. Only programs with a GPL-compatible licence may call it. */
 extern void *bpf_cast_to_kern_ctx(void *) __attribute__((section(".ksyms")));
 
-enum { BYTE_OFFSET = 0, BYTE_SIZE = 1, SHIFT_LEFT = 4, SHIFT_RIGHT = 5 }; /* BPF_FIELD_... of libbpf */
+enum { BYTE_OFFSET = 0, BYTE_SIZE = 1, SHIFT_LEFT = 4, SHIFT_RIGHT = 5 }; /* libbpf's BPF_FIELD_... */
 
 static __always_inline int summed(struct sk_buff *skb)
 {
@@ -58,9 +58,9 @@ static __always_inline int summed(struct sk_buff *skb)
 	return v >> __builtin_preserve_field_info(skb->ip_summed, SHIFT_RIGHT);
 }
 
-/* justified says whether the headers of a frame justify what its metadata asks for. partial is 1 where
- * a checksum is to be finished, over the bytes from start on, and written at start + offset. Lengths
- * and offsets are in bytes from the beginning of the Ethernet header. */
+/* justified returns whether a frame's headers justify what its metadata requests. If partial is 1,
+ * the kernel will compute a checksum over the bytes from start and write it at start + offset.
+ * Lengths and offsets are in bytes from the beginning of the Ethernet header. */
 static __always_inline int justified(struct __sk_buff *skb, int partial, __u32 start, __u32 offset)
 {
 	__u32 split = skb->gso_size;
@@ -81,13 +81,13 @@ static __always_inline int justified(struct __sk_buff *skb, int partial, __u32 s
 	}
 
 	__u8 protocol;
-	__u32 end; /* of the packet, by its IP header; 0: the header says no length, as one of over 64 KiB */
+	__u32 end; /* of the packet, by its IP header; 0: the header has no length, as in a packet over 64 KiB */
 	if (type == htons(ETH_P_IP)) {
 		struct ip4 ip;
 		if (bpf_skb_load_bytes(skb, at, &ip, sizeof ip) || ip.version < 0x45 || ip.version > 0x4f)
 			return 0;
 		if (ip.fragment & htons(MORE_FRAGMENTS_OR_OFFSET))
-			return 0; /* nothing in a fragment can be finished or split */
+			return 0; /* the kernel can neither finish a checksum nor split in a fragment */
 		protocol = ip.protocol;
 		end = ip.length ? at + htons(ip.length) : 0;
 		at += (ip.version & 15) * 4;
@@ -131,7 +131,8 @@ static __always_inline int justified(struct __sk_buff *skb, int partial, __u32 s
 		return 0;
 	if (!split)
 		return 1;
-	/* Each segment gets the headers of the whole. TCP's may be longer than the headers can say. */
+	/* Each segment gets the whole frame's headers. A TCP frame may be longer than its headers can
+	 * say. */
 	if (!end)
 		return protocol == IPPROTO_TCP;
 	if (end != skb->len)

@@ -7,14 +7,14 @@ const struct udp_rules rules = {};
 const struct ip4_rules ip4 = {};
 const struct ip6_rules ip6 = {};
 
-/* Frames with this bit of the mark come from the switch, and are not looked at where they leave. */
+/* The bit of the mark of frames from the switch. netcraq_egress passes them without a check. */
 const __u32 switch_mark = 0;
 
 static __always_inline int judge(struct __sk_buff *skb)
 {
 	if (udpmatch(skb, 0, OPAQUE(&rules)) != UDP_PASS)
 		return TC_ACT_SHOT;
-	/* what most frames of most pods are needs no look at a tag */
+	/* Untagged IPv4 is the most frequent case, and needs no search for tags. */
 	__u16 type = htons(ETH_P_IP);
 	void *end = (void *)(long)skb->data_end;
 	__u8 *frame = (void *)(long)skb->data;
@@ -32,7 +32,7 @@ int netcraq_ingress(struct __sk_buff *skb)
 	return judge(skb);
 }
 
-/* For what leaves by an interface, to a pod. */
+/* For frames that leave by an interface, towards a pod. */
 SEC("tc")
 int netcraq_egress(struct __sk_buff *skb)
 {

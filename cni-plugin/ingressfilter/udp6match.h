@@ -8,21 +8,21 @@ struct ip6_address {
 	__u32 word[4];
 };
 
-/* What is dropped of IPv6, besides what udp_rules say of it. */
+/* The IPv6 packets that are dropped, in addition to those that udp_rules drops. */
 struct ip6_rules {
-	__u8 checked; /* a source that is not among the first `count` is dropped, but for the unspecified one */
-	__u8 guest;   /* what only routers may say is dropped: RFC 4861, sections 4.2 and 4.5 */
+	__u8 checked; /* a source is dropped unless it is among the first `count`, or unspecified */
+	__u8 guest;   /* messages that only routers may send are dropped: RFC 4861, sections 4.2 and 4.5 */
 	__u8 count;
 	struct ip6_address sources[SOURCES];
 };
 
-/* The same of IPv4. */
+/* The IPv4 packets and ARP messages that are dropped, in addition. */
 struct ip4_rules {
-	__u8 checked; /* a source that is not among the first `count` is dropped, also an ARP message's */
+	__u8 checked; /* a source, also of an ARP message, is dropped unless it is among the first `count` */
 	__u8 guest;   /* packets to or from 127.0.0.0/8 are dropped */
 	__u8 count;
 	__u32 sources[SOURCES]; /* in network byte order */
-	/* Packets from a prefix with a netmask that is not 0 are dropped. */
+	/* Packets from these prefixes are dropped. An element with mask 0 is unused. */
 	struct ip4_prefix {
 		__u32 address, mask;
 	} not_from[SOURCES];
@@ -37,7 +37,7 @@ struct ip6_header {
 	struct ip6_address source, destination;
 };
 
-/* What an interface sends from before it has an address (RFC 4862, section 5.4.2). */
+/* The source of an interface that has no address yet (RFC 4862, section 5.4.2). */
 static __always_inline int unspecified(const struct ip6_address *a)
 {
 	return !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
@@ -56,7 +56,7 @@ static __always_inline int one_of(const struct ip4_rules *r, __u32 source)
 	return 0;
 }
 
-/* ip4match says what becomes of an IPv4 packet, for its addresses. */
+/* ip4match decides on an IPv4 packet by its addresses. */
 static __always_inline int ip4match(struct __sk_buff *skb, const struct ip4_rules *r, __u32 at)
 {
 	struct ip_header ip;
@@ -75,7 +75,7 @@ static __always_inline int ip4match(struct __sk_buff *skb, const struct ip4_rule
 	return one_of(r, source) ? UDP_PASS : UDP_DROP;
 }
 
-/* An ARP message for IPv4 over Ethernet (RFC 826), without the target. */
+/* An ARP message for IPv4 over Ethernet (RFC 826), without the target's addresses. */
 struct arp {
 	__u16 hardware, protocol;
 	__u8 hardware_length, protocol_length;
@@ -84,8 +84,8 @@ struct arp {
 	__u16 address[2];
 } __attribute__((packed));
 
-/* arpmatch drops ARP messages in another's name: the stack remembers each sender. A probe has the
- * sender 0.0.0.0 (RFC 5227), which the stack does not remember. */
+/* arpmatch drops an ARP message whose sender is not the pod's, because the stack remembers each
+ * sender. A probe has the sender 0.0.0.0 (RFC 5227), which the stack does not remember. */
 static __always_inline int arpmatch(struct __sk_buff *skb, const struct ip4_rules *r, __u32 at)
 {
 	struct arp m;
@@ -112,10 +112,11 @@ static __always_inline int forged(const struct ip6_rules *r, const struct ip6_ad
 	return 1;
 }
 
-/* udp6match says what becomes of a frame that udpmatch lets pass: UDP over IPv6, tagged or not, behind
- * extension headers or not, in fragments or not; and of all others for their addresses. No IPv6 packet
- * is plain: the switch's program knows none. Linux takes no first fragment that ends before the UDP
- * header (RFC 8200, section 4.5), and none that overlap, so later ones need not be looked at. */
+/* udp6match decides on a frame that udpmatch has passed. It applies the UDP rules to UDP over IPv6,
+ * with or without tags, extension headers and fragments, and the address rules to all other frames.
+ * No IPv6 packet is UDP_PLAIN, because the switch's program does not parse IPv6. Later fragments
+ * need no check, because Linux accepts neither a first fragment that ends before the UDP header
+ * (RFC 8200, section 4.5) nor overlapping ones. */
 static __always_inline int udp6match(struct __sk_buff *skb, const struct udp_rules *r, const struct ip4_rules *four,
 				     const struct ip6_rules *six)
 {

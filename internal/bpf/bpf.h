@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the programs in C need of linux/bpf.h, linux/pkt_cls.h and linux/if_ether.h: the kernel keeps
- * these for ever. So no headers of Linux' are needed, and clang writes the same everywhere. */
+/* The parts of linux/bpf.h, linux/pkt_cls.h and linux/if_ether.h that the C programs need. The
+ * kernel never changes them. So compiling needs no Linux headers, and clang's output is the same
+ * everywhere. */
 #pragma once
 
 typedef unsigned char __u8;
@@ -11,8 +12,8 @@ typedef unsigned long long __u64;
 #define SEC(name) __attribute__((section(name), used))
 #define __always_inline inline __attribute__((always_inline))
 
-/* A pointer of which the compiler no longer knows where it goes: it loads what is there, where it is
- * asked for. The verifier does know, and drops the branches that constants rule out. */
+/* Hides from the compiler where a pointer points, so the program loads the value at run time. The
+ * verifier does know the value, and removes the branches that constants rule out. */
 #define OPAQUE(pointer) ({ __typeof__(pointer) p_ = (pointer); asm volatile("" : "+r"(p_)); p_; })
 
 #define htons(x) __builtin_bswap16(x)

@@ -1,46 +1,48 @@
 //go:build ignore
 
 // SPDX-License-Identifier: Apache-2.0
-// The load program, which turns each answer into the next query, and the reflector.
+// The load program, which turns each answer into the next query, and the reflector, which stands in
+// for a switch.
 #include "../bpf/bpf.h"
 
-enum { READ = 1, WRITE = 3, OK = 0 }; // of package wire
+enum { READ = 1, WRITE = 3, OK = 0 }; // as in package wire
 
 enum { SLOTS = 1024, DRAWN = 1 << 16, TEMPLATE_BYTES = 256 };
 
-// Histograms: for each op, fine cells of FINE_STEP nanoseconds, then coarse ones.
+// Histograms. Each op has CELLS cells of FINE_STEP nanoseconds, then CELLS cells of COARSE_STEP.
 enum { CELLS = 4096, FINE_STEP = 100, COARSE_STEP = 10000 };
 
-// The query that a slot has on its way. Numbers are in host order.
+// A slot's outstanding query. Numbers are in host byte order.
 struct slot {
 	__u64 sent; // nanoseconds of the kernel's monotonic clock
 	__u32 request, key, op, session;
-	__u64 random; // the state of its random numbers
+	__u64 random; // state of the slot's random number generator
 	__u64 unused[4];
 };
 
-// What the program shares with the process. Ops are counted READ, WRITE.
+// The memory that the program shares with its process. Arrays by op are in the order READ, WRITE.
 struct shared {
-	__u64 stop;   // 1: frames that come back are not sent on
-	__u64 parked; // frames that came back after that
-	__u64 stray;  // answers to a query that had been answered, or to none
-	__u64 wrong;  // values or keys that are not what was asked for
+	__u64 stop;   // 1: do not send frames on that come back
+	__u64 parked; // frames that came back after stop was set
+	__u64 stray;  // answers to a query that was answered already, or to none
+	__u64 wrong;  // answers with another value or key than the query's
 	__u64 unused[4];
 	__u64 status[2][32];
-	__u8 templates[2][TEMPLATE_BYTES]; // the queries without what is different in each
+	__u8 templates[2][TEMPLATE_BYTES]; // the queries, without the fields that differ
 	struct slot slots[SLOTS];
-	__u32 draw[DRAWN]; // the next key is one of them, each as likely
+	__u32 draw[DRAWN]; // a uniformly drawn element is the next key
 	__u64 histogram[2][2 * CELLS];
 } shared;
 
-// Where fields are in a frame, in bytes.
+// The offsets of fields in a frame, in bytes.
 struct shape {
 	__u32 length; // of the frame
-	__u32 covered; // by a template
-	// 0: none, of status, query, answer, session and value_length. first and last are the value's words.
+	__u32 covered; // bytes that come from a template
+	// 0 as status, query, answer, session or value_length: the frame has no such field. first and
+	// last are the value's words.
 	__u32 op, status, key, query[2], answer[2], first, last;
 	__u32 session, value_length;
-	__u32 op_mask, replies[2]; // the bits that are the op, and the op of an answer to a READ and a WRITE
+	__u32 op_mask, replies[2]; // the bits of the op field, and the op of an answer to a READ and to a WRITE
 	__u32 value_bytes;
 	__u32 port, first_port, outstanding, write_percent;
 	__u32 reflected;
@@ -67,7 +69,7 @@ static __always_inline __u32 cell(__u64 nanoseconds)
 		if (i >= 2 * CELLS)
 			i = 2 * CELLS - 1;
 	}
-	asm volatile("" : "+r"(i)); // the compiler knows that it is in bounds, the verifier does not
+	asm volatile("" : "+r"(i)); // the compiler knows that i is in bounds, the verifier does not
 	return i & (2 * CELLS - 1);
 }
 
@@ -83,7 +85,7 @@ int netcraq_load(struct __sk_buff *skb)
 		if (frame + s->length > (char *)(long)skb->data_end)
 			return TCX_NEXT;
 	}
-	// Is it an answer to one of ours?
+	// Ignore frames that are not answers to this load's queries.
 	struct headers *h = (void *)frame;
 	if (h->type != htons(ETH_P_IP) || h->protocol != IPPROTO_UDP || htons(h->src_port) != s->port)
 		return TCX_NEXT;
@@ -93,21 +95,22 @@ int netcraq_load(struct __sk_buff *skb)
 	struct slot *slot = &shared.slots[n];
 	__u64 now = bpf_ktime_get_ns();
 
-	// Of the query that is on its way? Whoever changes the number has the answer.
+	// Compare with the outstanding query. The CPU that changes the slot's request number owns the
+	// answer.
 	__u32 write = slot->op == WRITE;
 	const __u32 *numbers = s->reflected ? s->query : s->answer;
 	__u32 number = write ? numbers[1] : numbers[0];
 	__u32 request = number ? htonl(AT(__u32, number)) : slot->request;
 	__u32 op = s->reflected ? slot->op : write ? s->replies[1] : s->replies[0];
 	if ((AT(__u8, s->op) & s->op_mask) != op ||
-	    (!number && htonl(AT(__u32, s->key)) != slot->key) || // the key is all there is to know it by
+	    (!number && htonl(AT(__u32, s->key)) != slot->key) || // without a number, only the key identifies the answer
 	    __sync_val_compare_and_swap(&slot->request, request, request + 1) != request) {
 		COUNT(shared.stray);
 		return TC_ACT_SHOT;
 	}
 	COUNT(shared.histogram[write][cell(now - slot->sent)]);
 
-	// What did it say?
+	// Check the answer's status and value.
 	if (!s->reflected) {
 		__u32 status = s->status ? AT(__u8, s->status) & 31 : OK;
 		__u64 value = AT(__u64, s->first);
@@ -123,7 +126,7 @@ int netcraq_load(struct __sk_buff *skb)
 		return TC_ACT_SHOT;
 	}
 
-	// The next query: xorshift64 (Marsaglia 2003) says what and which.
+	// The next query: xorshift64 (Marsaglia 2003) chooses its op and key.
 	__u64 random = slot->random;
 	random ^= random << 13;
 	random ^= random >> 7;
@@ -152,7 +155,8 @@ int netcraq_load(struct __sk_buff *skb)
 	number = write ? s->query[1] : s->query[0];
 	if (number)
 		AT(__u32, number) = htonl(request);
-	// The value: the key and the request, first and last. A READ has neither that nor a session.
+	// The value's first and last word have the key and the request. A READ has neither value nor
+	// session.
 	__u64 value = write ? htonll((__u64)slot->key << 32 | request) : 0;
 	AT(__u64, s->first) = value;
 	AT(__u64, s->last) = value;
@@ -163,8 +167,7 @@ int netcraq_load(struct __sk_buff *skb)
 
 #define SWAP(a, b) ({ __typeof__(a) old = a; a = b; b = old; })
 
-// The least that a switch can do with a query: it goes back to where it came from, with the addresses
-// swapped.
+// The least that a switch can do with a query: send it back with its addresses swapped.
 static __always_inline int reflect(void *frame, void *end)
 {
 	struct headers *h = frame;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compare what a version promises with the last release: ``make api-diff``. It fails if something
-was taken away or changed in a way that breaks users, unless the changelog announces that. Go's
-apidiff decides what breaks a Go program, and surfaces.py compares the rest.
+was removed or changed in a way that breaks users, unless the changelog announces that. apidiff
+finds what breaks a Go program, and surfaces.py compares everything else.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ MODULES = ("api", "client", "client/etcd")
 
 
 def apart(*command: str | Path, cwd: Path) -> str:
-    """Run a program on a module as others require it, by its own go.mod."""
+    """Run a program on a module with the module's own go.mod, as for a user outside the tree."""
     return process.run(*command, cwd=cwd, GOWORK="off", GOFLAGS="")
 
 
 @contextlib.contextmanager
 def checkout(root: Path, commit: str, before: Path) -> Iterator[Path]:
-    """A worktree of a commit, for as long as the context lasts."""
+    """A worktree of a commit, which is removed at the end of the context."""
     process.run("git", "worktree", "add", "--quiet", "--detach", before, commit, cwd=root)
     try:
         yield before
@@ -38,7 +38,7 @@ def checkout(root: Path, commit: str, before: Path) -> Iterator[Path]:
 
 
 def incompatible(before: Path, after: Path, modules: tuple[str, ...], apidiff: Path, work: Path) -> list[str]:
-    """What breaks Go programs between two checkouts."""
+    """The changes between two checkouts that break Go programs."""
     found = []
     for folder in modules:
         if not (before / folder / "go.mod").exists():
@@ -55,8 +55,8 @@ def incompatible(before: Path, after: Path, modules: tuple[str, ...], apidiff: P
 
 
 def announced(changelog: str, released: str) -> bool:
-    """Whether the first section with entries says that something was changed or removed. The
-    section of the last release, and those below it, do not count.
+    """Whether the first section with entries announces a change or a removal. The last release's
+    section and older ones do not count.
     """
     coming = changelog.split(f"\n## [{released.removeprefix('v')}]")[0]
     sections = re.split(r"^## ", coming, flags=re.MULTILINE)[1:]
@@ -65,7 +65,7 @@ def announced(changelog: str, released: str) -> bool:
 
 
 def main() -> int:
-    """The exit code."""
+    """Run the command, and return its exit code."""
     parser = argparse.ArgumentParser(
         prog="make api-diff", description="compare what a version promises with the last release"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boot a Debian root like a machine: its systemd is process 1, in namespaces of its own."""
+"""Boot a Debian root as a machine: its systemd is process 1, in its own namespaces."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ exec env -i container=try PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/system
 
 
 def cgroup2() -> Path:
-    """Where the machine's cgroups can be: the mount of cgroup 2."""
+    """The mount point of cgroup 2, where the machine's cgroup is created."""
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _, place, kind, *_ = line.split()
         if kind == "cgroup2":
@@ -53,7 +53,7 @@ def cgroup2() -> Path:
 
 
 def wait(what: str, done: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait until something is so."""
+    """Wait until `done` returns true."""
     end = time.monotonic() + seconds
     while not done():
         if time.monotonic() > end:
@@ -63,7 +63,9 @@ def wait(what: str, done: Callable[[], bool], seconds: float = 60) -> None:
 
 @contextlib.contextmanager
 def booted(root: Path) -> Iterator[Callable[..., str]]:
-    """A machine with a root: a function that runs a program in it and returns what that prints."""
+    """Boot a root. The result is a function that runs a program in it and returns the program's
+    output.
+    """
     group = cgroup2() / f"netcraq-try-{os.getpid()}"
     group.mkdir()
     machine = subprocess.Popen(["sh", "-ec", BOOT, "sh", group, root], stdin=subprocess.DEVNULL,
@@ -80,13 +82,13 @@ def booted(root: Path) -> Iterator[Callable[..., str]]:
         try:
             return inside("systemctl", "is-active", "basic.target") == "active\n"
         except (ReleaseError, OSError, IndexError):
-            return False  # it is about to be process 1
+            return False  # systemd is not process 1 yet
 
     try:
         wait("systemd is up", runs)
         yield inside
     finally:
-        machine.kill()  # and, with it, all processes of the machine
+        machine.kill()  # and so all processes of the machine
         machine.wait(30)
         wait("the machine's processes are gone", lambda: "populated 0" in (group / "cgroup.events").read_text())
         for folder in sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True):

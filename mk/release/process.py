@@ -12,11 +12,11 @@ HERE = Path(__file__).resolve().parent
 
 
 class ReleaseError(Exception):
-    """A program failed, or an artifact is missing or does not do what it should."""
+    """A program failed, or an artifact is missing or does not work."""
 
 
 def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> str:
-    """Run a program; what it prints. The environment is added to this process's."""
+    """Run a program and return its output. `environment` is added to this process's environment."""
     words = [str(word) for word in command]
     done = subprocess.run(
         words, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, check=False
@@ -33,6 +33,6 @@ def releases(root: Path) -> list[tuple[str, str]]:
 
 
 def build_tool(go: str, package: str, module: Path, to: Path) -> Path:
-    """Build a program that a Go module pins; where it is."""
+    """Build a program that a Go module pins, and return its path."""
     run(go, "build", "-o", to, package, cwd=module, GOWORK="off", GOFLAGS="")
     return to

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build everything that a release has from a clean checkout into a folder: ``make release``.
+"""Build all artifacts of a release from a clean checkout into a folder: ``make release``.
 
-The same commit gives the same bytes. nfpm makes the Debian packages. GoReleaser is not used: it
-neither builds this tree's several Go modules, nor Python, Node.js and Maven packages, nor the
-images without a container engine.
+The same commit gives the same bytes. nfpm makes the Debian packages. GoReleaser is not used,
+because it can build neither this tree's several Go modules, nor packages for Python, Node.js and
+Maven, nor images without a container engine.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PROGRAMS = {
     "netcraq-cni": (".", "./cni-plugin/netcraq-cni"),
     "etcd-monitor": (".", "./etcd-monitor/cmd/etcd-monitor"),
 }
-#: Debian packages, and the programs that each has.
+#: The Debian packages, with the programs of each.
 PACKAGES = {
     "netcraq": ("netcraq", "netcraqctl", "netcraq-controller", "netcraq-sidecar"),
     "netcraq-switch": ("netcraq-switch",),
@@ -52,17 +52,17 @@ PACKAGES = {
 
 @dataclass
 class Release:
-    """What is released, and where to."""
+    """The commit to release, and the folder to write to."""
 
     version: str
     commit: str
-    epoch: int  # seconds since 1970 of the commit
+    epoch: int  # time of the commit, in seconds since 1970
     out: Path
     go: str
-    work: Path  # for what is between the source and the artifacts
+    work: Path  # for intermediate files
 
     def run(self, *command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
-        """Run a program; what it prints. The environment is the same on each machine."""
+        """Run a program and return its output. Its environment is the same on each machine."""
         same = {
             "SOURCE_DATE_EPOCH": str(self.epoch),
             "TZ": "UTC",
@@ -78,7 +78,9 @@ class Release:
         return path
 
     def tar(self, to: Path, files: dict[str, Path], top: str) -> None:
-        """Write files to a .tar.gz, below the folder ``top`` in it: no owner, one time."""
+        """Write files to a .tar.gz, below the folder ``top``. They have no owner and all the same
+        time.
+        """
         raw = io.BytesIO()
         with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as archive:
             for name in sorted(files):
@@ -92,8 +94,8 @@ class Release:
 
 
 def programs(release: Release, architecture: str) -> dict[str, Path]:
-    """Build the programs for an architecture; where each is. Pipelets' has C++ in it (DuckDB), so
-    it is built for this machine's architecture only.
+    """Build the programs for an architecture, and return their paths. netcraq-pipelets contains C++
+    (DuckDB), so it is built only for this machine's architecture.
     """
     built = release.work / architecture
     built.mkdir(exist_ok=True)
@@ -109,12 +111,12 @@ def programs(release: Release, architecture: str) -> dict[str, Path]:
 
 
 def own(release: Release) -> str:
-    """This machine's architecture, as Go calls it."""
+    """This machine's architecture, with Go's name for it."""
     return release.run(release.go, "env", "GOHOSTARCH").strip()
 
 
 def manual(release: Release, netcraq: Path) -> dict[str, Path]:
-    """Pages of the manual and completions for shells, as the commands write them."""
+    """Manual pages and shell completions, which the commands write."""
     folder = release.work / "manual"
     folder.mkdir(exist_ok=True)
     release.run(netcraq, "man", folder)
@@ -125,7 +127,7 @@ def manual(release: Release, netcraq: Path) -> dict[str, Path]:
 
 
 def archives(release: Release, built: dict[str, dict[str, Path]], pages: dict[str, Path]) -> None:
-    """An archive for each architecture."""
+    """Make an archive for each architecture."""
     for architecture, files in built.items():
         top = f"netcraq_{release.version}_linux_{architecture}"
         content = {name: path for name, path in files.items() if name in PROGRAMS}
@@ -137,7 +139,7 @@ def archives(release: Release, built: dict[str, dict[str, Path]], pages: dict[st
 
 
 def debian(release: Release, built: dict[str, dict[str, Path]], pages: dict[str, Path]) -> None:
-    """Debian packages, by nfpm."""
+    """Make the Debian packages, with nfpm."""
     nfpm = process.build_tool(release.go, "github.com/goreleaser/nfpm/v2/cmd/nfpm", HERE, release.work / "nfpm")
     packed = release.work / "gz"
     packed.mkdir(exist_ok=True)
@@ -164,7 +166,9 @@ def debian(release: Release, built: dict[str, dict[str, Path]], pages: dict[str,
 
 
 def images(release: Release) -> None:
-    """Images with their SBOMs, for both architectures; that of Pipelets for this machine only."""
+    """Make the images and their SBOMs for both architectures; netcraq-pipelets for this machine's
+    only.
+    """
     for architecture in ARCHITECTURES:
         names = [] if architecture == own(release) else ["netcraq-agent", "netcraq-policies", "etcd-monitor"]
         release.run(
@@ -173,17 +177,17 @@ def images(release: Release) -> None:
         )  # fmt: skip
 
 
-#: Where a release's images are.
+#: The registry of a release's images.
 REGISTRY = "ghcr.io/netcraq"
 
 
 def released_values(text: str, version: str) -> str:
-    """The chart's values with a release's images in place of those of a checkout."""
+    """The chart's values, with a release's images instead of those of a checkout."""
     return text.replace(" localhost/netcraq/", f" {REGISTRY}/").replace(" tag: dev\n", f" tag: {version}\n")
 
 
 def chart(release: Release) -> None:
-    """The Helm chart. Helm writes the time of the build into it, so its files are packed again."""
+    """Make the Helm chart. Helm writes the build time into it, so this packs its files again."""
     pinned = ROOT / "cni-plugin/deploy/chartgen"
     helm = process.build_tool(release.go, "helm.sh/helm/v3/cmd/helm", pinned, release.work / "helm")
     folder = release.work / "chart"
@@ -197,7 +201,7 @@ def chart(release: Release) -> None:
 
 
 def python(release: Release) -> None:
-    """A wheel and a source archive of each Python distribution."""
+    """Make a wheel and a source archive of each Python distribution."""
     for source in ("client/python", "switch/python"):
         copy = release.work / "python" / source
         export(release, source, copy)
@@ -210,19 +214,19 @@ def python(release: Release) -> None:
         if path.suffix == ".whl":
             shutil.copy(path, folder)
             continue
-        with tarfile.open(path) as archive:  # setuptools writes the time of the build into it
+        with tarfile.open(path) as archive:  # setuptools writes the build time into it
             archive.extractall(release.work / "sdist")
         top = path.name.removesuffix(".tar.gz")
         release.tar(folder / path.name, files_below(release.work / "sdist" / top), top)
 
 
 def files_below(folder: Path) -> dict[str, Path]:
-    """The files in a folder and those below it, by their names there."""
+    """The files in a folder and below, by their paths relative to it."""
     return {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def export(release: Release, source: str, to: Path) -> None:
-    """Copy a folder of the commit."""
+    """Copy a folder of the commit, without other files of the checkout."""
     to.mkdir(parents=True)
     archive = subprocess.run(
         ["git", "archive", f"{release.commit}:{source}"], cwd=ROOT, capture_output=True, check=True
@@ -232,31 +236,31 @@ def export(release: Release, source: str, to: Path) -> None:
 
 
 def javascript(release: Release) -> None:
-    """The package for npm."""
+    """Make the npm package."""
     copy = release.work / "js"
     export(release, "client/js", copy)
     release.run("npm", "pack", "--silent", "--pack-destination", release.folder("npm"), cwd=copy)
 
 
 def java(release: Release) -> None:
-    """A Maven repository with the Java artifacts."""
+    """Make a Maven repository with the Java artifacts."""
     copy = release.work / "java"
     export(release, "client/java", copy)
     repository = release.folder("maven")
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(release.epoch))
     release.run("mvn", "-q", "-B", "-DskipTests", f"-Dproject.build.outputTimestamp={moment}",
                 f"-DaltDeploymentRepository=dist::file://{repository}", "deploy", cwd=copy)  # fmt: skip
-    for path in repository.rglob("maven-metadata.xml*"):  # has the time; a repository's server writes its own
+    for path in repository.rglob("maven-metadata.xml*"):  # contains the time; a repository's server writes its own
         path.unlink()
 
 
 def modules(release: Release) -> None:
-    """The Go modules, as a module proxy has them."""
+    """Make the Go modules in the format of a module proxy."""
     release.run(release.go, "run", "./internal/modproxy/goproxy", release.folder("go"), release.commit)
 
 
 def describe(release: Release, built: dict[str, dict[str, Path]]) -> None:
-    """SBOMs of the archives' programs, the sums of all files, and where they come from."""
+    """Write the SBOMs of the archives' programs, and all files' checksums and provenance."""
     for architecture, files in built.items():
         archive = release.out / "archives" / f"netcraq_{release.version}_linux_{architecture}.tar.gz"
         digest = hashlib.sha256(archive.read_bytes()).hexdigest()
@@ -264,7 +268,7 @@ def describe(release: Release, built: dict[str, dict[str, Path]]) -> None:
                     f"sha256:{digest}", "-o", release.folder("sbom") / f"{archive.name}.cdx.json",
                     *(f"{name}={path}" for name, path in files.items() if name in PROGRAMS))  # fmt: skip
     for path in release.out.rglob("SHA256SUMS"):
-        path.unlink()  # the images have their own, and this one names them, too
+        path.unlink()  # the images' files are also in the release's list
     files = files_below(release.out)
     sums = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
     (release.out / "SHA256SUMS").write_text("".join(f"{value}  {name}\n" for name, value in sums.items()))
@@ -291,7 +295,7 @@ def describe(release: Release, built: dict[str, dict[str, Path]]) -> None:
 
 
 def git(*words: str) -> str:
-    """What git says about the checkout."""
+    """The output of git in the checkout."""
     return process.run("git", *words, cwd=ROOT).strip()
 
 
@@ -341,14 +345,17 @@ def holds(folder: Path) -> bool:
 
 
 def compare(one: Path, other: Path, in_part: bool = False) -> list[str]:
-    """Files that two builds have different. in_part: the other has only some of the files."""
+    """The files that differ between two builds, or that only one of them has.
+
+    in_part: the other build has only some of the files, and those are compared.
+    """
     names = files_below(other) if in_part else files_below(one) | files_below(other)
     _, different, missing = filecmp.cmpfiles(one, other, names, shallow=False)
     return sorted(different + missing)
 
 
 def main() -> int:
-    """The exit code."""
+    """Run the command, and return its exit code."""
     parser = argparse.ArgumentParser(prog="make release", description="build a release from a clean checkout")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="the folder (default: dist)")
     parser.add_argument("--go", default="go")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a version promises besides Go names (docs/reference/promises.md), read from a checkout: the
-generated reference pages, the resources, JSON fields, and the names of the libraries.
+"""The promises of a version in addition to Go names (docs/reference/promises.md), read from a
+checkout: the generated reference pages, the Kubernetes resources, JSON fields, and the names in the
+libraries.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ import yaml
 
 @dataclass
 class Surface:
-    """What a checkout offers in one place. To offer less is a break, and so is to demand more."""
+    """What one part of a checkout offers and demands. Offering less breaks users, and so does
+    demanding more.
+    """
 
     offered: set[str] = field(default_factory=set)
-    demanded: set[tuple[str, str]] = field(default_factory=set)  # what demands, and the thing that it demands
+    demanded: set[tuple[str, str]] = field(default_factory=set)  # what demands something, and what it demands
 
     def breaks(self, after: Surface) -> list[str]:
-        """What a later version of the surface breaks, a line for each thing, without the parts of a
-        thing that is gone as a whole.
+        """What a later version of this surface breaks, one line for each thing. If a thing is gone
+        as a whole, its parts are not listed.
         """
         gone = self.offered - after.offered
         gone -= {name for name in gone if any(parent in gone for parent in parents(name))}
@@ -33,13 +36,13 @@ class Surface:
 
 
 def parents(name: str) -> Iterator[str]:
-    """The names of what a name is a part of: `a` and `a b` for `a b --c`."""
+    """The names of all things that contain a thing: `a` and `a b` for `a b --c`."""
     for at in re.finditer(r"[ .(]", name):
         yield name[: at.start()]
 
 
 def commands(text: str) -> Surface:
-    """The commands of cli.md, and their flags."""
+    """The commands in cli.md, and their flags."""
     surface, command = Surface(), ""
     for line in text.splitlines():
         if heading := re.match(r"## (.+)", line):
@@ -51,7 +54,7 @@ def commands(text: str) -> Surface:
 
 
 def table(text: str, *columns: int) -> Surface:
-    """The names in the first column of a page's tables, with the cells of further columns."""
+    """The names in the first column of a page's tables, with the given further columns."""
     surface = Surface()
     for line in text.splitlines():
         if line.startswith("| `"):
@@ -62,7 +65,7 @@ def table(text: str, *columns: int) -> Surface:
 
 
 def resource(text: str) -> Surface:
-    """The fields of a resource's versions, their types and choices, and which are required."""
+    """The fields of a resource's versions, their types and enumerations, and which are required."""
     surface, crd = Surface(), yaml.safe_load(text)
 
     def visit(name: str, schema: dict) -> None:
@@ -81,7 +84,7 @@ def resource(text: str) -> Surface:
 
 
 def calls(text: str) -> Surface:
-    """The calls of an OpenAPI document, their parameters, and what they and their bodies demand."""
+    """The calls of an OpenAPI document, their parameters, and what is required of a caller."""
     surface, document = Surface(), yaml.safe_load(text)
     for path, item in document["paths"].items():
         for method, operation in item.items():
@@ -92,7 +95,7 @@ def calls(text: str) -> Surface:
                 if parameter.get("required"):
                     surface.demanded.add((call, parameter["name"]))
     for name, schema in document["components"]["schemas"].items():
-        if schema.get("additionalProperties") is False:  # part of bodies, and of no answer
+        if schema.get("additionalProperties") is False:  # such a schema is part of requests only
             surface.offered.add(name)
             surface.demanded |= {(name, field) for field in schema.get("required", ())}
     return surface
@@ -110,7 +113,7 @@ def json_fields(text: str) -> Surface:
 
 
 def declarations(text: str) -> Surface:
-    """The exported names of a TypeScript declaration file, and the members of each."""
+    """The exported names in a TypeScript declaration file, and the members of each."""
     surface, owner = Surface(), ""
     for line in text.splitlines():
         if exported := re.match(r"export (?:declare )?\w+ (\w+)", line):
@@ -121,7 +124,7 @@ def declarations(text: str) -> Surface:
     return surface
 
 
-#: Prints what the modules of a Python package offer: each name, each method, and their parameters.
+#: Prints what the modules of a Python package offer: names, methods, and their parameters.
 INSPECT = """
 import importlib, inspect, pkgutil, netcraq
 def public(owner, module):
@@ -157,7 +160,7 @@ for name, value in public(netcraq, "netcraq"):
 
 
 def python(folder: Path) -> Surface:
-    """The names of the Python package in a folder."""
+    """The names in the Python package of a folder."""
     surface = Surface()
     for line in process.run(sys.executable, "-c", INSPECT, PYTHONPATH=str(folder)).splitlines():
         verb, *words = line.split("\t")
@@ -168,7 +171,7 @@ def python(folder: Path) -> Surface:
     return surface
 
 
-#: What is compared: a pattern of files, and how the text of one is read.
+#: The files to compare, as glob patterns, each with the function that reads a file's text.
 FILES: tuple[tuple[str, Callable[[str], Surface]], ...] = (
     ("docs/reference/cli.md", commands),
     ("docs/reference/metrics.md", lambda text: table(text, 1)),
@@ -184,7 +187,7 @@ FILES: tuple[tuple[str, Callable[[str], Surface]], ...] = (
 
 
 def breaks(before: Path, after: Path) -> list[str]:
-    """What breaks users between two checkouts, besides Go names."""
+    """What a user of the first checkout finds broken in the second, except Go names."""
     found = []
     for pattern, read in FILES:
         for path in sorted(before.glob(pattern)):

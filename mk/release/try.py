@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Install what ``make release`` has made, each artifact in an environment that has nothing else of
-NetCRAQ, use it, remove it, and look for leftovers: ``make release-try``. It prints a table. With
-``BEFORE=DIR`` it installs the artifacts of an earlier release first, and upgrades them.
+"""Install each artifact of ``make release`` in an environment without other parts of NetCRAQ, use
+it, remove it, and look for leftovers: ``make release-try``. It prints a table. With ``BEFORE=DIR``
+it first installs the artifacts of an earlier release, and then upgrades them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from pathlib import Path
 from machine import booted, wait
 from process import ROOT, ReleaseError, run
 
-#: Runs a program in a machine, and returns what it prints.
+#: A function that runs a program in a machine and returns its output.
 Inside = Callable[..., str]
 
 
 @dataclass
 class Row:
-    """What came of an artifact."""
+    """The result for one artifact."""
 
     artifact: str
     where: str
@@ -42,12 +42,12 @@ class Row:
 
 
 def listed(folder: Path) -> set[str]:
-    """Every file and folder below a folder."""
+    """All files and folders below a folder."""
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
 def only(folder: Path, pattern: str) -> Path:
-    """The one file that matches."""
+    """The single file that matches."""
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
         raise ReleaseError(f"{folder}: {len(found)} files match {pattern}")
@@ -61,7 +61,7 @@ def version_of(dist: Path) -> str:
 
 
 def wait_for(socket: Path, process: subprocess.Popen) -> None:
-    """Wait until a process has made its socket, for a minute at most."""
+    """Wait until a process has made its socket, for at most a minute."""
     end = time.monotonic() + 60
     while not socket.exists():
         if process.poll() is not None or time.monotonic() > end:
@@ -72,7 +72,9 @@ def wait_for(socket: Path, process: subprocess.Popen) -> None:
 
 @contextlib.contextmanager
 def server(binary: Path, folder: Path, *options: str):
-    """A `netcraq dev` as the user nobody; its socket, and the seconds until the first get."""
+    """Run `netcraq dev` as the user nobody. The result is its socket, and the seconds until the
+    first get.
+    """
     folder.chmod(0o777)
     socket = folder / "netcraq.sock"
     user = {"user": 65534, "group": 65534} if os.getuid() == 0 else {}
@@ -99,7 +101,7 @@ def server(binary: Path, folder: Path, *options: str):
 
 
 def unpacked(dist: Path, work: Path) -> Path:
-    """The folder of the archive of this machine's architecture."""
+    """Unpack the archive for this machine's architecture, and return its folder."""
     machine = {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
     packed = only(dist / "archives", f"*_linux_{machine}.tar.gz")
     with tarfile.open(packed) as file:
@@ -108,7 +110,7 @@ def unpacked(dist: Path, work: Path) -> Path:
 
 
 def archive(dist: Path, work: Path, before: Path | None) -> tuple[Path, Row]:
-    """The archive of this machine's architecture, as a user without rights."""
+    """Try the archive for this machine's architecture as an unprivileged user."""
     work.chmod(0o755)
     top = unpacked(dist, work)
     home = work / "home"
@@ -123,9 +125,7 @@ def archive(dist: Path, work: Path, before: Path | None) -> tuple[Path, Row]:
 
 
 def kept(before: Path, now: Path, home: Path) -> str:
-    """The server of this release reads the durable keys of the earlier one, and the other way
-    round.
-    """
+    """Check that this release's server reads the earlier one's durable keys, and the reverse."""
     data = home / "data"
 
     def call(release: Path, *words: str) -> str:
@@ -142,7 +142,7 @@ def kept(before: Path, now: Path, home: Path) -> str:
 
 
 def wheel(dist: Path, work: Path, socket: Path, before: Path | None) -> Row:
-    """The wheel in a venv that has nothing else."""
+    """Try the wheel in a venv that has nothing else installed."""
     began = time.monotonic()
     run(sys.executable, "-m", "venv", work / "venv")
     python = work / "venv" / "bin" / "python"
@@ -162,7 +162,7 @@ def wheel(dist: Path, work: Path, socket: Path, before: Path | None) -> Row:
 
 
 def sdist(dist: Path, work: Path) -> Row:
-    """The source archive builds the same wheel's files."""
+    """Check that the source archive builds a wheel with the same files."""
     began = time.monotonic()
     packed = only(dist / "python", "netcraq-*.tar.gz")
     with tarfile.open(packed) as file:
@@ -192,7 +192,7 @@ await client.close()
 
 
 def npm(dist: Path, work: Path, socket: Path, before: Path | None) -> Row:
-    """The package in an empty project of strict TypeScript."""
+    """Try the npm package in an empty project with strict TypeScript."""
     began = time.monotonic()
     packed = only(dist / "npm", "netcraq-*.tgz")
     (work / "package.json").write_text('{"private": true, "type": "module"}')
@@ -222,7 +222,7 @@ USE = 'class Use { io.netcraq.streams.ReaderOptions options = io.netcraq.streams
 
 
 def maven(dist: Path, work: Path, before: Path | None) -> Row:
-    """The Java artifacts in a project outside of the tree."""
+    """Try the Java artifacts in a project outside the tree."""
     began = time.monotonic()
     (work / "src/main/java").mkdir(parents=True)
     (work / "src/main/java/Use.java").write_text(USE)
@@ -254,7 +254,7 @@ func main() {
 
 
 def go(dist: Path, work: Path, socket: Path, compiler: str, before: Path | None) -> Row:
-    """The Go client in a module outside of the tree, from the proxy's files."""
+    """Try the Go client in a module outside the tree, from the proxy's files."""
     began = time.monotonic()
     (work / "main.go").write_text(PROGRAM)
     proxies = [f"file://{release}/go" for release in (dist, before) if release]
@@ -272,7 +272,7 @@ def go(dist: Path, work: Path, socket: Path, compiler: str, before: Path | None)
     return Row(module, "a module outside", "get", "go get" if before else "", time.monotonic() - began, [])
 
 
-#: What dpkg, apt and adduser keep for themselves: logs, lists, and copies of files before a change.
+#: Files that dpkg, apt and adduser keep: logs, lists, and copies of files before a change.
 OF_THE_SYSTEM = (
     "var/lib/dpkg", "var/lib/apt", "var/log", "var/cache", "proc", "sys", "run/adduser",
     "etc/passwd-", "etc/shadow-", "etc/group-", "etc/gshadow-",
@@ -280,7 +280,7 @@ OF_THE_SYSTEM = (
 
 
 def debian(dist: Path, work: Path, earlier: Path | None) -> list[Row]:
-    """The Debian packages in a Debian machine that has nothing else. Systemd runs the services."""
+    """Try the Debian packages in a bare Debian machine. systemd runs the services."""
     rows = []
     machine = run("dpkg", "--print-architecture").strip()
     root = work / "root"
@@ -319,8 +319,8 @@ def install(inside: Inside, root: Path, package: Path) -> None:
 
 
 def upgraded(inside: Inside, root: Path, name: str, package: Path) -> str:
-    """Upgrade a package whose service runs. The node's keeps its durable keys and what an operator
-    has written into its file, and runs the new version afterwards.
+    """Upgrade a package while its service runs. The node's service must keep its durable keys and
+    the operator's changes to its configuration file, and then run the new version.
     """
     if name != "netcraq":
         install(inside, root, package)
@@ -349,24 +349,24 @@ def upgraded(inside: Inside, root: Path, name: str, package: Path) -> str:
 
 
 def verify(inside: Inside, unit: str) -> None:
-    """systemd finds no fault in a unit."""
+    """Check that systemd finds no fault in a unit."""
     name = Path(unit).name.replace("@.", "@1.")
     if said := inside("sh", "-c", f"systemd-analyze verify --man=no {name} 2>&1").strip():
         raise ReleaseError(f"systemd-analyze verify {name}: {said}")
 
 
 def property_of(inside: Inside, service: str, name: str) -> str:
-    """A property of a service, as systemd has it."""
+    """A property of a service, from systemd."""
     return inside("systemctl", "show", "-P", name, service).strip()
 
 
-#: Where the node's service listens.
+#: The socket of the node's service.
 SOCKET = "/run/netcraq/netcraq.sock"
 
 
 def node(inside: Inside, root: Path) -> str:
-    """The node's service. systemd names a mistake in its file with the line, starts and stops it,
-    starts it again after it was killed, and ends it when the package is removed.
+    """Try the node's service. systemd reports a mistake in its configuration file with the line,
+    starts and stops it, restarts it after it was killed, and stops it when the package is removed.
     """
     state = lambda: property_of(inside, "netcraq", "ActiveState")  # noqa: E731
     if (now := (state(), property_of(inside, "netcraq", "UnitFileState"))) != ("inactive", "disabled"):
@@ -409,8 +409,8 @@ def node(inside: Inside, root: Path) -> str:
 
 
 def controller(inside: Inside, root: Path) -> None:
-    """The controller's service, with the example of a network and the package's P4 programs. It
-    reads the file again at systemctl reload, and ends when the package is removed.
+    """Try the controller's service, with the example network and the package's P4 programs. It must
+    reload the file at systemctl reload, and stop when the package is removed.
     """
     network = root / "etc/netcraq/network.yaml"
     example = (ROOT / "controlplane/topology/example.yaml").read_text()
@@ -425,7 +425,7 @@ def controller(inside: Inside, root: Path) -> None:
 
 
 def active(inside: Inside, service: str, *command: str) -> bool:
-    """Whether a command works. ReleaseError if the service that it needs has ended."""
+    """Whether a command succeeds. Raises ReleaseError if the service that it needs has stopped."""
     try:
         inside(*command)
     except ReleaseError:
@@ -438,7 +438,7 @@ def active(inside: Inside, service: str, *command: str) -> bool:
 
 
 def gateway(inside: Inside, _root: Path) -> str:
-    """The gateway's service starts without its etcd, and waits for it."""
+    """Check that the gateway's service starts without its etcd, and waits for it."""
     inside("systemctl", "start", "etcd-monitor")
     journal = ("journalctl", "--unit", "etcd-monitor", "--output", "cat")
     wait("the gateway serves", lambda: "ready: etcd's API at" in inside(*journal))
@@ -447,7 +447,7 @@ def gateway(inside: Inside, _root: Path) -> str:
 
 
 def switch(inside: Inside, root: Path) -> str:
-    """A switch's service with options of its own. It ends when the package is removed."""
+    """Try a switch's service with its own options. It must stop when the package is removed."""
     options = root / "etc/netcraq/switches/1"
     options.parent.mkdir(parents=True, exist_ok=True)
     options.write_text("OPTIONS=--device-id 1 --no-p4 -- --grpc-server-addr 127.0.0.1:9559\n")
@@ -470,7 +470,7 @@ spec:
 
 
 def pipelets(inside: Inside, root: Path) -> str:
-    """The service of pipelets waits for stores. It ends when the package is removed."""
+    """Check that the pipelets' service waits for stores, and stops when the package is removed."""
     file = root / "etc/netcraq/pipelets/orders.yaml"
     file.write_text(PIPELET)
     stays_active(inside, "netcraq-pipelets")
@@ -480,14 +480,14 @@ def pipelets(inside: Inside, root: Path) -> str:
 
 
 def stays_active(inside: Inside, service: str) -> None:
-    """Start a service. ReleaseError if it ends within a second, as with a wrong option."""
+    """Start a service. Raises ReleaseError if it stops within a second, as with a wrong option."""
     inside("systemctl", "start", service)
     time.sleep(1)
     if (now := property_of(inside, service, "ActiveState")) != "active":
         raise ReleaseError(f"{service} is {now}: {inside('journalctl', '--unit', service, '--output', 'cat')}")
 
 
-#: What is done with each Debian package.
+#: The trial of each Debian package.
 TRIALS = {
     "netcraq": node,
     "netcraq-switch": switch,
@@ -497,7 +497,7 @@ TRIALS = {
 
 
 def main() -> int:
-    """The exit code."""
+    """Run the command, and return its exit code."""
     parser = argparse.ArgumentParser(prog="make release-try", description="install and use the artifacts of a release")
     parser.add_argument("--dist", type=Path, default=ROOT / "dist")
     parser.add_argument("--go", default="go")

@@ -5,11 +5,12 @@
  *                   │ yes            └────────┘           │ yes
  *                   └────────────────────────────────────▶└──▶ Lease
  *
- * May its principal do that in the key's realm? Asked before any register is touched, by whoever
- * gives the answer: a member of a read, the head of a write, and again the tail of what comes down.
+ * May the packet's principal use the key's realm in this way? The switch that gives the answer
+ * checks this before it uses any register: a member for a READ, the head for a write, and the tail
+ * again for a write that comes down the chain.
  *
- * A hidden key has a slot whose first write is on its way. The slot may hold an earlier key's
- * value, so a client's READ, WRITE or CAS finds no key here, exactly as if there were no entry.
+ * A hidden key is one whose first write is on its way. Its slot may hold the value of an earlier
+ * key, so a client's READ, WRITE or CAS finds no key here, as if there were no entry.
  */
 #ifndef NETCRAQ_ACCESS_P4
 #define NETCRAQ_ACCESS_P4
@@ -26,9 +27,9 @@ control Access(in headers_t hdr, inout metadata_t meta) {
         may_read = read;
         may_write = write;
     }
-    /* What principals may do in realms other than their own: nothing without an entry. In the realm
-     * of its own number a principal may do everything, and nobody has to look. The controller may
-     * do everything everywhere. */
+    /* What principals may do in other realms than their own; without an entry, nothing. The table
+     * is not consulted for a principal in the realm of its own number, nor for the controller: they
+     * may do everything. */
     @id(0x02E00EEF)
     @entry_restriction("principal != 0 && principal != 65535 && realm != 0 && realm < 32768")
     table access {
@@ -51,17 +52,17 @@ control Access(in headers_t hdr, inout metadata_t meta) {
             if (meta.realm == HIDDEN && (meta.chain_op == chain_op_t.READ || meta.chain_op == chain_op_t.ASSIGN)) {
                 meta.placed = false;
             } else {
-                /* No entry is of the realm HIDDEN, so a client's stamped request is dropped where the
-                 * key is hidden: the controller opens the head's entry last. */
+                /* No entry has the realm HIDDEN, so this member drops a client's stamped request
+                 * for a hidden key. That is why the controller opens the head's entry last. */
                 access.apply();
-                /* A CAS that fails tells the value. */
+                /* A CAS needs the right to read, too, because its failure discloses the value. */
                 bool allowed = (may_read == 1 || hdr.netcraq.KV_OP == kv_op_t.WRITE) &&
                                (may_write == 1 || hdr.netcraq.KV_OP == kv_op_t.READ);
                 if (!allowed && (meta.chain_op == chain_op_t.READ || meta.chain_op == chain_op_t.ASSIGN)) {
                     meta.decision = { verdict_t.ANSWER, STATUS_DENIED, EVENT_DENIED };
                 } else if (!allowed) {
-                    /* The head has let it in: whoever sent it is not told that it is not executed,
-                     * since a later tail may do it. */
+                    /* The head has accepted the request. The tail does not answer that it was not
+                     * executed, because a later tail may still execute it. */
                     meta.decision = { verdict_t.DROP, 0, EVENT_DENIED };
                 }
                 if (!allowed) {
@@ -69,8 +70,9 @@ control Access(in headers_t hdr, inout metadata_t meta) {
                 }
             }
         }
-        /* While a key is taken out, its deletion is the last write: what came after it would be
-         * found at members whose entries are there yet when others have said that there is none. */
+        /* While the controller removes a key, its deletion must be the last write. A later write
+         * would be found at members that still have the key's entry after others have answered
+         * NOT_FOUND. */
         if (meta.chain_op == chain_op_t.ASSIGN && meta.placed && meta.closed == 1 &&
             hdr.ipv4.identification != CONTROLLER) {
             meta.decision = { verdict_t.ANSWER, STATUS_RETRY, EVENT_WRITE_FROZEN };

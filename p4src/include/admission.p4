@@ -8,13 +8,13 @@
  *                  └───────────────────────────────────────────────┘                └──────┬───────┘
  *                                                                                          └▶ drop, or a refusal
  *
- * Everything that has a NetCRAQ port passes here at every switch, whoever it is addressed to. What
- * a host may say is decided at its own port, where it is known who it is: client requests only, so
- * no host can forge an acknowledgement, a stamped write or a reply that another switch would
- * believe because it came over a fabric port; only with its own address, so nobody is answered who
- * has not asked; only under sessions that were leased to this port. The port's principal is written
- * into the request over whatever the host had put there. What is in the network after this, other
- * switches believe.
+ * At every switch, each packet with a NetCRAQ port passes this control, whatever its destination.
+ * Other switches believe a packet that has got into the network, so the switch at the host's port,
+ * which knows the host, decides what the host may send:
+ * - only client requests, so a host cannot forge an ACK, a stamped write or a reply;
+ * - only with the host's own source address, so no third party receives its answers;
+ * - only with sessions that are leased to this port.
+ * The switch overwrites the principal in the request with the port's.
  */
 #ifndef NETCRAQ_ADMISSION_P4
 #define NETCRAQ_ADMISSION_P4
@@ -23,16 +23,16 @@
 #include "events.p4"
 
 control Admission(inout headers_t hdr, inout metadata_t meta) {
-    /* By ingress port: what a host may send, in packets; a cell that is not configured bounds
-     * nothing. */
+    /* By ingress port: the rate of packets that a host may send. A cell that is not configured sets
+     * no limit. */
     @id(0x14B2FC52) METER(512) host_rate;
 
     @id(0x0142FD43)
     action closed_port() {
         meta.trust = trust_t.CLOSED;
     }
-    /* The principal is written into the request here, over whatever the host had put. A principal
-     * is neither 0 nor CONTROLLER; an address of 0 is one that is not known. */
+    /* Writes the principal into the request, over whatever the host put there. A principal is
+     * neither 0 nor CONTROLLER. An address of 0 means that the host's address is unknown. */
     @id(0x010AC89C)
     @action_restriction("principal != 0 && principal != 65535")
     action host_port(@id(1) principal_t principal, @id(2) @format(IPV4_ADDRESS) ipv4_addr_t address) {
@@ -40,7 +40,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
         hdr.ipv4.identification = principal;
         meta.port_addr = address;
     }
-    /* A host of a lab network: any client's session will do, leased or not. */
+    /* A host of a lab network: it may use any client session, leased or not. */
     @id(0x014DAEA7)
     @action_restriction("principal != 0 && principal != 65535")
     action open_host_port(@id(1) principal_t principal, @id(2) @format(IPV4_ADDRESS) ipv4_addr_t address) {
@@ -53,8 +53,9 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
     action fabric_port() {
         meta.trust = trust_t.FABRIC;
     }
-    /* One entry a port that leads to another switch or to a host that may use the store. A port
-     * without an entry is closed. The controller's port has none: nobody asks. */
+    /* One entry per port that leads to another switch, or to a host that may use the store. A port
+     * without an entry is closed. The CPU port needs no entry, because the table is not applied to
+     * its packets. */
     @id(0x0236A5E3)
     @entry_restriction(TEXT_OF(ingress_port < CPU_PORT))
     table port_trust {
@@ -79,7 +80,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
     @id(0x01440340)
     action not_leased() {
     }
-    /* The sessions that are leased to host ports of this switch. 0 is no session. */
+    /* The port to which each session is leased, for host ports of this switch. Session 0 means no
+     * session. */
     @id(0x021640B4)
     @entry_restriction(TEXT_OF(session != 0 && session < SESSIONS))
     table session_lease {
@@ -101,7 +103,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         bool exceeded = false;
-        bool plain = hdr.udp.isValid();     // false for UDP: a fragment, options before it, or less than a header
+        bool plain = hdr.udp.isValid();     // false for UDP in a fragment, after IP options, or too short
         if (plain && (hdr.udp.dst_port == NETCRAQ_PORT || hdr.udp.src_port == NETCRAQ_PORT)) {
             meta.is_netcraq = true;
         }
@@ -154,7 +156,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
                            ((hdr.netcraq.flags & ~TO_HEAD) != 0 ||
                             (hdr.netcraq.session != 0 && hdr.netcraq.session <= CONTROLLER_SESSIONS &&
                              hdr.ipv4.identification != CONTROLLER))) {
-                    /* As no host's request is when its switch has let it in. */
+                    /* No host's request looks like this after its own switch has let it in. */
                     refuse(EVENT_DROP_UNTRUSTED);
                 }
             } else if (hdr.netcraq.KV_OP == kv_op_t.READ_REPLY || hdr.netcraq.KV_OP == kv_op_t.WRITE_REPLY ||
@@ -173,8 +175,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
                     refuse(EVENT_DROP_UNTRUSTED);
                 }
             } else {
-                /* LEASE_REPLY, FETCH_REPLY and SYNC_REPLY go to the controller by the CPU port and
-                 * are never received. */
+                /* Switches send LEASE_REPLY, FETCH_REPLY and SYNC_REPLY by the CPU port to the
+                 * controller, and never receive them. */
                 refuse(EVENT_DROP_UNKNOWN_OP);
             }
         }

@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 How the Portable Switch Architecture writes what the shared
- * controls use: registers, counters. (arch_v1model.p4 is its twin.)
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The PSA form of what the shared controls use: registers, counters, meters. arch_v1model.p4 has
+ * the form for v1model.
  */
 #ifndef NETCRAQ_ARCH_P4
 #define NETCRAQ_ARCH_P4
@@ -14,7 +16,7 @@
 #define METER(SIZE) Meter<bit<9>>(SIZE, PSA_MeterType_t.PACKETS)
 #define METER_EXCEEDED(METER, INDEX, EXCEEDED) \
     { EXCEEDED = METER.execute(INDEX) == PSA_MeterColor_t.RED; }
-/* PSA verifies checksums where it parses; a wrong one becomes the packet's parser error. */
+/* PSA verifies a checksum in the parser. A wrong checksum becomes the packet's parser error. */
 error { BadIPv4Checksum }
 #define PARSER_VERIFY_IPV4(IPV4) \
         ipv4_checksum.clear(); \
@@ -23,8 +25,8 @@ error { BadIPv4Checksum }
         verify(ipv4_checksum.get() == IPV4.checksum, error.BadIPv4Checksum);
 #define PARSER_SUM_IPV4(IPV4)
 #define CPU_PORT 510
-/* p4c 1.2.4's PSA back end makes the whole field the key of a table where the key is a slice of it. It
- * leaves fields of user metadata out of what it writes, and keeps headers. */
+/* Two limits of p4c 1.2.4's PSA back end: if a table's key is a slice of a field, it uses the whole
+ * field, and it omits the fields of user metadata unless they are in a header. */
 #define CHAIN_OF(KEY) (bit<8>)(KEY >> 24)
 #define METADATA header
 #define METADATA_PADDING bit<3> padding;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * CRAQ on registers: what this switch does with a NetCRAQ packet, given its role in the packet's
- * chain (docs/protocol.md says it in words). A stage is a control in the file of its name:
+ * CRAQ in registers: what this switch does with a NetCRAQ packet, given its role in the packet's
+ * chain. docs/protocol.md explains it in prose. Each stage is a control:
  *
  *   ┌────────┐   ┌──────┐   ┌───────┐   ┌──────────┐   ┌────────┐
  *   │ Lookup │──▶│ Peer │──▶│ Watch │──▶│ Dispatch │──▶│ Access │──▶ the operation: READ, ASSIGN, ...
  *   └────────┘   └──────┘   └───────┘   └──────────┘   └────────┘   │
- *   whose is it? may it     whom the    what is it     may its      │ no operation: no register is asked
- *                come here? ACK is for  for us?        principal?   │ ────────────────────────────────┐
+ *   chain, key   may it come   groups for  which        is it        │ no operation: skip the registers
+ *   and role     by its port?  the ACK     operation?   allowed?     │ ────────────────────────────────┐
  *   ┌───────────────────────────────────────────────────────────────┘                                 │
  *   ▼                                                                                                 │
  *   lease_expiry ─▶ session_request ─▶ versions ─▶ session_version ─▶ slot_writer ─▶ objects_store    │
@@ -21,13 +21,15 @@
  *   └───────┘
  *   answer, forward to next / head / tail, acknowledge
  *
- * Stages know each other by the packet's view of the registers alone, in metadata_t (headers.p4).
- * The control plane does not know them at all: to it, what they have is the chain's (STAGE).
+ * The stages communicate only through metadata_t (headers.p4), which has what the packet has read
+ * from the registers. The control plane does not see the stages: P4Info names their tables and
+ * registers as the chain's (STAGE).
  *
- * Each register is read and written at most once by a packet, at one index, and no register waits
- * for a later one: each can be one stateful operation of one stage of a switch chip. That is why a
- * CAS compares versions: `versions` alone says whether it passes, and its expected version is gone
- * once it has, so trying it again does no harm.
+ * A packet reads and writes each register at most once, at one index, and no register access
+ * depends on a later register. So each access can be one stateful operation of one stage of a
+ * switch chip. This is why a CAS compares versions and not values: `versions` by itself decides
+ * whether the CAS passes. To execute a CAS again is harmless, because its expected version is gone
+ * once it has passed.
  */
 #ifndef NETCRAQ_CHAIN_P4
 #define NETCRAQ_CHAIN_P4

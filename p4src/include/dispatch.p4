@@ -8,8 +8,8 @@
  *                   │
  *                   └── READ, WRITE, CAS ────▶ DispatchRequest ─────▶ READ, ASSIGN
  *
- * Which operation is the packet for this switch, given its role? Packets that need no register are
- * decided right here: what would be answered, forwarded or dropped whatever the registers hold.
+ * Chooses the packet's operation on the registers, given this switch's role. If the outcome does
+ * not depend on a register, this control decides it directly: answer, forward or drop.
  */
 #ifndef NETCRAQ_DISPATCH_P4
 #define NETCRAQ_DISPATCH_P4
@@ -17,7 +17,8 @@
 #include "headers.p4"
 #include "events.p4"
 
-/* From the controller (Admission), to this switch whatever the address. */
+/* Packets from the controller (Admission has checked that). They are for this switch, whatever
+ * their address. */
 control DispatchController(inout headers_t hdr, inout metadata_t meta) {
     apply {
         if (hdr.netcraq.KV_OP == kv_op_t.LEASE) {
@@ -45,9 +46,9 @@ control DispatchController(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-/* What tells a member that something is committed: the ACK down the tree, and replies on their way
- * to the client, whose committed state is news to a member that missed the ACK. A reply says so
- * only where it comes from the tail's side (Peer). */
+/* Messages by which a member learns of a commit: the ACK down the tree, and passing replies to a
+ * client. A reply helps a member that missed the ACK. It counts only if it comes from the tail's
+ * side (Peer). */
 control DispatchLearning(in headers_t hdr, inout metadata_t meta) {
     apply {
         if (hdr.netcraq.KV_OP == kv_op_t.ACK) {
@@ -61,8 +62,8 @@ control DispatchLearning(in headers_t hdr, inout metadata_t meta) {
         } else {
             meta.decision.event = EVENT_REPLY_PASSED;
             if (!meta.hearsay && hdr.netcraq.KV_OP != kv_op_t.READ_REPLY && hdr.netcraq.flags == STATUS_OK) {
-                /* The tail has sent no ACK the way that this goes: it is the ACK, for this switch
-                 * and for the branches of the tree that it does not go down. */
+                /* The tail sends no ACK on the reply's route. The reply is the ACK for this switch,
+                 * and for the branches of the tree that the reply does not take. */
                 meta.acknowledges = true;
                 meta.acknowledge = meta.chain.ack_group != 0;
             }
@@ -77,8 +78,7 @@ control DispatchLearning(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-/* A WRITE or CAS that the head has stamped with a version and an epoch, on its way down the chain.
- * */
+/* A WRITE or CAS on its way down the chain, stamped by the head with a version and an epoch. */
 control DispatchStamped(in headers_t hdr, inout metadata_t meta) {
     apply {
         if (hdr.netcraq.epoch != meta.chain.epoch) {
@@ -105,7 +105,8 @@ control DispatchStamped(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-/* A client's READ, WRITE or CAS: any member answers a READ, only the head decides on the others. */
+/* A client's READ, WRITE or CAS. Any member answers a READ; only the head decides on a WRITE or
+ * CAS. */
 control DispatchRequest(in headers_t hdr, inout metadata_t meta) {
     DispatchStamped() stamped;
 

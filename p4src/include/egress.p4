@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *                                ┌── instance ACK: the reply becomes the chain's acknowledgement, by each port of the tree but the one that the reply goes by
- *   the tail's reply to a write ─┼── instance REPLY: as it is, towards the client; for the switches on this way it is the acknowledgement
- *                                └── instance NOTIFY: to a server on this very switch that watches the key
+ *                                ┌── instance ACK: becomes an ACK, by each port of the tree except the reply's
+ *   the tail's reply to a write ─┼── instance REPLY: unchanged, towards the client; it is the ACK for switches on its way
+ *                                └── instance NOTIFY: to a server at this switch that watches the key
  *
- * The tail answers a write and acknowledges it with one packet; so does each switch on the reply's
- * way that the tree branches at. All copies say the same version and value. An ACK is copied in the
- * same way, to the tree's ports and to the servers that watch.
+ * The tail answers and acknowledges a write with one packet, which is multicast. Each switch on the
+ * reply's way at which the tree branches multicasts the reply again. All copies carry the same
+ * version and value. An ACK is copied in the same way, to the tree's ports and to watching servers.
  */
 #ifndef NETCRAQ_EGRESS_P4
 #define NETCRAQ_EGRESS_P4
 
 #include "headers.p4"
 
-/* What was committed, for a program behind the port: it reaches no other switch. It says nothing of
- * who wrote. */
+/* Tells a server behind the port which value was committed, but not who wrote it. Only a host port
+ * carries this packet, so no other switch receives it. */
 control Notify(inout headers_t hdr, in bit<9> egress_port, inout bool drop) {
     @id(0x01E63A27)
     @action_restriction("udp_port != 0")
@@ -40,8 +40,8 @@ control Notify(inout headers_t hdr, in bit<9> egress_port, inout bool drop) {
     action not_watched() {
         drop = true;
     }
-    /* Who is told of which key. The copies are made for all servers that watch a key of the chain:
-     * which of them watches this one, and may read it, is said here. */
+    /* The servers that watch a key, by port. The copies go to all servers that watch some key of
+     * the chain. An entry exists only if the server watches this key and may read it. */
     @id(0x0239D1F6)
     @entry_restriction(TEXT_OF(egress_port < CPU_PORT))
     table watcher {
@@ -72,7 +72,7 @@ control EgressReplication(inout headers_t hdr, in bit<16> instance, in bit<9> eg
             hdr.netcraq.KV_OP = kv_op_t.ACK;
             hdr.netcraq.flags = 0;
             hdr.udp.dst_port = NETCRAQ_PORT;
-            hdr.ipv4.dst = hdr.ipv4.src;      // the service address: an ACK is for the chain
+            hdr.ipv4.dst = hdr.ipv4.src;      // the service address, because an ACK is for the whole chain
         } else if (instance == INSTANCE_NOTIFY) {
             notify.apply(hdr, egress_port, drop);
         }

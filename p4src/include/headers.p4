@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The headers on the wire (docs/protocol.md is their normative description) and the metadata that
- * the controls share. Names in capitals are the paper's.
+ * The headers on the wire, and the metadata that the controls share. docs/protocol.md describes the
+ * headers normatively. Header fields in capitals have their names from the paper.
  */
 #ifndef NETCRAQ_HEADERS_P4
 #define NETCRAQ_HEADERS_P4
 
 #include "profile.p4"
 
-/* What a stage of Chain is called in P4Info: tables, registers and counters are the chain's, in
- * whichever file they stand. */
+/* Gives a stage of Chain its name in P4Info. Tables, registers and counters of all stages appear
+ * there as the chain's, whichever file declares them. */
 #define STAGE @name(".NetcraqIngress.pipeline.chain")
 
 typedef bit<48> mac_addr_t;
@@ -17,8 +17,8 @@ typedef bit<32> ipv4_addr_t;
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<8>  PROTOCOL_UDP   = 17;
-const bit<16> NETCRAQ_PORT   = 20035;     // 0x4E43, "NC"
-const bit<16> TOMBSTONE      = 0xFFFF;    // in netcraq.length: no value
+const bit<16> NETCRAQ_PORT   = 20035;     // "NC" in ASCII
+const bit<16> TOMBSTONE      = 0xFFFF;    // as netcraq.length: the key has no value
 
 enum bit<8> kv_op_t {
     READ        = 1,
@@ -37,7 +37,8 @@ enum bit<8> kv_op_t {
     NOTIFY      = 14
 }
 
-/* Flags of requests and chain packets; the same byte is the status in replies. */
+/* The netcraq.flags of requests and of packets between switches. In replies the same byte is the
+ * status. */
 const bit<8> EVENTUAL        = 0x01;
 const bit<8> DIRTY_FORWARDED = 0x02;
 const bit<8> TO_HEAD         = 0x04;
@@ -65,11 +66,11 @@ enum bit<8> role_t {
     HEAD      = 2,
     TAIL      = 3,
     HEAD_TAIL = 4,      // a chain of one
-    SHADOW    = 5       // fills up behind the tail: takes ACK and SYNC, serves nothing
+    SHADOW    = 5       // copies the data before it becomes the tail: accepts ACK and SYNC, answers no client
 }
 
-/* Who is behind the port that a packet came by. A port that the controller has said nothing about
- * is a host's, and closed: its NetCRAQ packets are dropped. */
+/* The kind of device behind the ingress port. A port without a port_trust entry is CLOSED: the
+ * switch drops the NetCRAQ packets that arrive there. */
 enum bit<8> trust_t {
     HOST       = 0,
     FABRIC     = 1,
@@ -77,33 +78,34 @@ enum bit<8> trust_t {
     CLOSED     = 3
 }
 
-/* Whom a request is from: a namespace, a service account, a host of a lab network. The first switch
- * writes it into the request, and fabric ports carry it on. It travels in IPv4's identification,
- * which says nothing in a packet that is never a fragment (RFC 6864), because it has to stay with a
- * write down to the tail: `epoch`, which is free in a client's request, is the fence of a STAMPED
- * one. */
+/* The sender of a request: a namespace, a service account, or a host of a lab network. The first
+ * switch writes the principal into the request, and switches behind fabric ports believe it. The
+ * field is IPv4's identification, which has no meaning in a packet that is never fragmented (RFC
+ * 6864). netcraq.epoch would be free in a client's request, but a STAMPED write needs it for the
+ * epoch, and the principal must stay with the write down to the tail. */
 typedef bit<16> principal_t;
-const principal_t CONTROLLER = 0xFFFF;    // what comes in by the CPU port; it may do everything. No port's is this or 0
-/* The bits of a key's realm in key_index, and so of principals. The bit above them says that the
- * key is closed. */
+const principal_t CONTROLLER = 0xFFFF;    // of packets from the CPU port; it may do everything. No port has it, or 0
+/* The bits of a realm in key_index, and of the principal that owns it. The bit above them marks the
+ * key as closed. */
 const principal_t REALM = 0x7FFF;
-/* The realm of a key whose first write is on its way: only the controller and the chain find it. */
+/* The realm of a hidden key, whose first write is not committed yet. Only the controller and the
+ * chain's own packets find the key. */
 const principal_t HIDDEN = 0;
 
-/* Sessions 1 to this one are the controller's own. */
+/* Sessions 1 to CONTROLLER_SESSIONS belong to the controller. */
 const bit<16> CONTROLLER_SESSIONS = 64;
 
-/* How far a session's next request may be above the one that is recorded. What is farther away is
- * of another lease of the session. */
+/* The largest step from a session's recorded request to its next one. A request above that belongs
+ * to another lease of the session. */
 const bit<32> REQUEST_WINDOW = 1 << 28;
 
-/* The instance (egress_rid) of a copy that the tail's multicast makes. */
+/* The values of egress_rid by which egress distinguishes the copies of a multicast packet. */
 const bit<16> INSTANCE_ACK    = 1;
 const bit<16> INSTANCE_REPLY  = 2;
 const bit<16> INSTANCE_NOTIFY = 3;
 
-/* What of its time to live (64 at the tail) an ACK spends at a switch of its own configuration, and
- * at one of another. */
+/* An ACK's time to live is 64 at the tail. Each switch subtracts ACK_HOP, or
+ * ACK_HOP_OF_ANOTHER_EPOCH if the ACK's epoch is not the switch's. */
 const bit<8> ACK_HOP                  = 1;
 const bit<8> ACK_HOP_OF_ANOTHER_EPOCH = 16;
 
@@ -115,8 +117,8 @@ header packet_in_header_t {
 
 @id(0x04923187) @controller_header("packet_out")
 header packet_out_header_t {
-    @id(1) bit<9> egress_port;           // where to send it, if it is not submitted
-    @id(2) bit<1> submit_to_ingress;     // 1: through the pipeline, as received from the controller
+    @id(1) bit<9> egress_port;           // port to send it by, if submit_to_ingress is 0
+    @id(2) bit<1> submit_to_ingress;     // 1: process it as a packet received from the controller
     @id(3) bit<6> padding;
 }
 
@@ -148,17 +150,17 @@ header udp_t {
     bit<16> checksum;
 }
 
-/* 24 bytes. The paper's header is KV_OP, KEY_ID and VALUE; each field more than those has its
- * reason in docs/protocol.md. */
+/* 24 bytes. The paper's header has only KV_OP, KEY_ID and VALUE. docs/protocol.md gives the reason
+ * for each other field. */
 header netcraq_t {
     kv_op_t KV_OP;
-    bit<8>  flags;            // requests: flags; replies: status
+    bit<8>  flags;            // flags of a request, status of a reply
     bit<16> epoch;
     bit<16> session;
-    bit<16> length;           // bytes of the value in use, or TOMBSTONE
+    bit<16> length;           // bytes of the value that are used, or TOMBSTONE
     bit<32> request;
     bit<32> KEY_ID;           // the top 8 bits name the chain
-    bit<64> version;          // chain epoch (16) and sequence (48), compared as one number
+    bit<64> version;          // epoch (16 bits) and sequence number (48 bits), compared as one number
 }
 
 header value_t {
@@ -173,8 +175,8 @@ header value_t {
 }
 
 #ifdef NETCRAQ_PSA
-/* PSA keeps no metadata between ingress and egress: this goes ahead of the packet from the one's
- * deparser to the other's parser, never on the wire. */
+/* PSA keeps no metadata between ingress and egress. The ingress deparser puts this header before
+ * the packet, and the egress parser removes it, so it never leaves the switch. */
 header bridge_t {
     bit<9> ingress_port;
     bit<7> padding;
@@ -194,87 +196,88 @@ struct headers_t {
     value_t             value;
 }
 
-/* What the traffic manager is to do with the packet; the architecture's main turns it into its own
- * metadata. */
+/* What the traffic manager does with the packet. The main file of each architecture translates it
+ * into that architecture's metadata. */
 struct forwarding_t {
     bool    drop;
-    bool    routed;             // egress_port says where to
+    bool    routed;             // egress_port is set
     bit<9>  egress_port;
-    bit<16> multicast_group;    // not 0: instead of egress_port
+    bit<16> multicast_group;    // if not 0, replaces egress_port
 }
 
-/* What the packet asks of the chain's registers. */
+/* The operation of the packet on the chain's registers. */
 enum bit<8> chain_op_t {
     NONE    = 0,
     READ    = 1,
-    ASSIGN  = 2,     // at the head: an unstamped WRITE or CAS
-    STORE   = 3,     // before the tail: a stamped WRITE
+    ASSIGN  = 2,     // at the head: an unstamped WRITE or CAS gets its version
+    STORE   = 3,     // at a member before the tail: a STAMPED WRITE
     COMMIT  = 4,     // at the tail: a stamped WRITE
-    LEARN   = 5,     // ACK, SYNC, or a reply on its way through: commit if newer
-    FAIL    = 6,     // at the tail: a stamped CAS, which the head has found to fail
+    LEARN   = 5,     // ACK, SYNC, or a passing reply: commit if newer
+    FAIL    = 6,     // at the tail: a STAMPED CAS, which the head found to fail
     FETCH   = 7,
-    SESSION = 8,     // FETCH and SYNC of a session record
+    SESSION = 8,     // FETCH or SYNC of a session's record
     LEASE   = 9
 }
 
-/* What becomes of a NetCRAQ packet. */
+/* What Reply does with a NetCRAQ packet. */
 enum bit<8> verdict_t {
-    PASS              = 0,    // it goes on as it is
+    PASS              = 0,    // route it unchanged
     DROP              = 1,
-    FORWARD_TO_HEAD   = 2,    // to another address, as the same request
+    FORWARD_TO_HEAD   = 2,    // to another address, still the same request
     FORWARD_TO_NEXT   = 3,
     FORWARD_TO_TAIL   = 4,
     FORWARD_TO_STORE  = 5,
     ANSWER            = 6,    // from the chain's service address
-    ANSWER_FROM_HERE  = 7,    // from the address that was asked
+    ANSWER_FROM_HERE  = 7,    // from the request's destination address
     ANSWER_CONTROLLER = 8,
-    ACKNOWLEDGE       = 9     // it becomes the chain's ACK
+    ACKNOWLEDGE       = 9     // turn it into the chain's ACK
 }
 
-/* Any stage of Chain decides; the last decision counts, and Reply does it. */
+/* Any stage of Chain may set it. The last one set counts, and Reply carries it out. */
 struct decision_t {
     verdict_t verdict;
-    bit<8>    status;         // of an answer; of what is forwarded: flags that are added
+    bit<8>    status;         // of an answer; for a forwarded request: flags to set
     bit<8>    event;
 }
 
-/* The packet's session, by session_request and session_version. */
+/* The packet's session, as SessionRequest and SessionVersion find it. */
 struct session_t {
-    bool    used;             // the packet is of a session that has a record here ...
-    bool    write;            // ... and may change it
-    bool    anew;             // the session is leased anew
-    bool    newer;            // the packet's request, beside the recorded one
+    bool    used;             // this switch has a record of the packet's session ...
+    bool    write;            // ... and the packet may change it
+    bool    anew;             // the packet starts a new lease of the session
+    bool    newer;            // the packet's request is newer than the recorded one
     bool    equal;
-    bool    far;              // of another lease of the session: neither newer nor a retry
-    bool    retried;          // the head gave this request a version before
-    bit<64> version;          // the recorded one
+    bool    far;              // the request belongs to another lease of the session; neither newer nor a retry
+    bool    retried;          // the head gave this request a version earlier
+    bit<64> version;          // the version in the session's record
 }
 
-/* The packet's version and the slot's, by versions. */
+/* The versions of the packet's slot, as Version finds them, and how the packet's version
+ * compares. */
 struct version_t {
     bit<64> committed;
     bit<64> latest;
     bool    dirty;
-    bool    newer;            // the packet's version is taken over here
-    bool    newest;           // ... and is the newest that was seen here
-    bool    assigned;         // the head has given it a new version
+    bool    newer;            // this switch takes over the packet's version
+    bool    newest;           // ... and has not seen a newer one
+    bool    assigned;         // the head has given the packet a new version
     bool    full;             // no dirty cell is free (PAPER_WRITE_BOUND)
-    bool    outdated;         // the slot has a version of a later configuration than this head's
+    bool    outdated;         // the slot has a version of a later epoch than this head's configuration
 }
 
-/* What Objects is to do. */
+/* What Objects does with the cell. */
 struct object_t {
     bool    used;
-    bool    fill;             // with the packet's value; else it is read into the packet
+    bool    fill;             // write the packet's value into the cell; false: read the cell into the packet
     bit<32> cell;
 }
 
-/* This switch's part in the packet's chain, as the controller configured it. */
+/* This switch's role in the packet's chain, as the controller configured it. */
 struct chain_t {
     bool        known;
     role_t      role;
-    bit<1>      frozen;            // every write is refused, for the moment of a role change
-    bit<1>      lease_required;    // 0: the paper's fail-stop assumption
+    bit<1>      frozen;            // refuse every write, during a role change
+    bit<1>      lease_required;    // 0: the paper's fail-stop assumption, no leases
     bit<16>     epoch;
     ipv4_addr_t head_addr;
     ipv4_addr_t next_addr;
@@ -286,33 +289,33 @@ struct chain_t {
 
 METADATA metadata_t {
     bit<9>       ingress_port;
-    bit<64>      now;             // this switch's clock, microseconds
-    bool         checksum_error;  // of the IPv4 header
+    bit<64>      now;             // this switch's clock, in microseconds
+    bool         checksum_error;  // the IPv4 header's checksum is wrong
     trust_t      trust;
-    ipv4_addr_t  port_addr;       // of the host behind the ingress port; 0: not known
-    bool         any_session;     // this port may use sessions that it has not leased
-    bit<9>       session_port;    // the port that the packet's session is leased to; 0: none here
-    bit<8>       refusal;         // not 0: the first switch refuses the request with this status
-    bool         is_netcraq;      // one of its UDP ports is ours
-    bool         is_local;        // addressed to this switch
+    ipv4_addr_t  port_addr;       // address of the host at the ingress port; 0: unknown
+    bool         any_session;     // the port may use sessions that are not leased to it
+    bit<9>       session_port;    // the port that the packet's session is leased to; 0: no port of this switch
+    bit<8>       refusal;         // if not 0: answer the request with this status, at the first switch
+    bool         is_netcraq;      // source or destination port is NETCRAQ_PORT
+    bool         is_local;        // addressed to this switch or to a chain of which it is a member
     bool         placed;          // the key has a slot here
     bit<32>      slot;
-    principal_t  realm;           // whose the key is, for `access`; REALM, the last: the controller's alone; or HIDDEN
-    bit<1>       closed;          // the head takes no writes of the key but the controller's
-    bool         stranger;        // a message of a chain, by a port that the chain does not send it by
-    bool         hearsay;         // a reply that is not the tail's, or not the chain's: nobody learns from it
-    bool         watched;         // somebody watches the key: its acknowledgements go to him, too
-    bool         acknowledge;     // the tail's reply to a write: an ACK by all other ports of the tree
+    principal_t  realm;           // realm that owns the key; REALM: only the controller may use the key
+    bit<1>       closed;          // the head accepts writes of the key only from the controller
+    bool         stranger;        // a chain packet from a port by which the chain does not send it
+    bool         hearsay;         // a reply not from the tail's side or the chain's address: do not learn from it
+    bool         watched;         // the key has watchers, which get copies of its acknowledgements
+    bool         acknowledge;     // send ACKs by the other ports of the tree, along with the reply
     bit<8>       event;
     chain_t      chain;
     bool         is_head;
     bool         is_tail;
     bool         is_member;       // head, tail or replica
-    ipv4_addr_t  store_addr;      // the backing store of keys without a slot; 0: none
-    kv_op_t      reply_op;        // of the answer to this request
+    ipv4_addr_t  store_addr;      // backing store for keys without a slot; 0: none
+    kv_op_t      reply_op;        // op of the answer to this request
     chain_op_t   chain_op;
-    bool         acknowledges;    // a reply that is the ACK, too, on the way that it goes
-    bool         lease_live;      // this switch may say what is so now
+    bool         acknowledges;    // this reply is also the ACK on its route
+    bool         lease_live;      // the switch may answer reads: it has a live lease, or needs none
     session_t    session;
     version_t    version;
     object_t     object;

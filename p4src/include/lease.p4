@@ -3,9 +3,10 @@
  *               ┌──────────────┐
  *   Access ────▶│ lease_expiry │────▶ lease_live ────▶ SessionRequest
  *   READ, ASSIGN└──────────────┘
- *   LEASE: the controller's word moves it, and is answered with what is left of it
+ *   LEASE: changes lease_expiry; the answer says how much of the lease is left
  *
- * May this switch say what is so now? Whoever has no live lease may have been replaced.
+ * May this switch answer for the present state? A switch without a live lease may have been
+ * replaced.
  */
 #ifndef NETCRAQ_LEASE_P4
 #define NETCRAQ_LEASE_P4
@@ -14,7 +15,7 @@
 #include "events.p4"
 
 control Lease(inout headers_t hdr, inout metadata_t meta) {
-    /* By chain: until when this switch may answer reads, on its own clock. */
+    /* By chain: the end of this switch's permission to answer reads, on its own clock. */
     @id(0x165F2899) REGISTER(bit<64>, 256) lease_expiry;
 
     apply {
@@ -25,9 +26,9 @@ control Lease(inout headers_t hdr, inout metadata_t meta) {
             REGISTER_READ(lease_expiry, expiry, lease_index);
             if (meta.chain_op == chain_op_t.LEASE) {
                 if (meta.chain.known && hdr.netcraq.epoch == meta.chain.epoch) {
-                    /* Counted from a moment of our own clock that the controller heard from us:
-                     * however late the packet is, the lease ends when the controller thinks that it
-                     * does. */
+                    /* The lease starts at a time of this switch's clock that the controller read
+                     * earlier. So, however late this packet is, the lease ends no later than the
+                     * controller assumes. */
                     if (hdr.netcraq.request == 0) {
                         expiry = 0;
                     } else if (hdr.netcraq.version + (bit<64>)hdr.netcraq.request > expiry) {

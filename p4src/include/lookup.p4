@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *   ┌───────────────┐   is it for this switch?   ┌──────────────┐   ┌───────────┐
- *   │ local_address │───────────────────────────▶│ chain_config │──▶│ key_index │──▶ Dispatch
- *   └───────────────┘                            └──────────────┘   └───────────┘
- *                      requests to other switches: straight on, nothing of theirs is looked up
+ *   ┌───────────────┐  for this switch?  ┌──────────────┐   ┌───────────┐
+ *   │ local_address │───────────────────▶│ chain_config │──▶│ key_index │──▶ Peer
+ *   └───────────────┘                    └──────────────┘   └───────────┘
+ *                      requests to other switches skip chain_config and key_index
  *
- * What the control plane has said of the packet's address, chain and key.
+ * Looks up the control plane's entries for the packet's address, chain and key.
  */
 #ifndef NETCRAQ_LOOKUP_P4
 #define NETCRAQ_LOOKUP_P4
@@ -35,8 +35,7 @@ control Lookup(in headers_t hdr, inout metadata_t meta) {
         size = 512;
     }
 
-    /* Addresses that a chain has not are 0, and so are its groups. BMv2 keeps groups from 32768 on for
-     * itself. */
+    /* An address or group that the chain does not have is 0. BMv2 reserves groups from 32768 on. */
     @id(0x0151E379)
     @action_restriction("role <= 5 && ack_group < 32768 && reply_group < 32768")
     action set_chain(@id(1) role_t role,
@@ -65,9 +64,10 @@ control Lookup(in headers_t hdr, inout metadata_t meta) {
     action no_chain() {
         meta.chain.known = false;
     }
-    /* A whole configuration is one entry, so a switch changes from one to the next between two
-     * packets. Switches that are not members have an entry with role NONE: they send reads to the
-     * tail and writes to the head, and pass acknowledgements on where the tree leads through. */
+    /* This switch's configuration for each chain. One entry holds all of it, so the switch changes
+     * to a new configuration between two packets. A switch that is not a member has an entry with
+     * role NONE: it sends reads to the tail and writes to the head, and passes acknowledgements on
+     * if the tree leads through it. */
     @id(0x02872F65)
     table chain_config {
         key = {
@@ -97,9 +97,9 @@ control Lookup(in headers_t hdr, inout metadata_t meta) {
     action backing_store(@id(1) @format(IPV4_ADDRESS) ipv4_addr_t addr) {
         meta.store_addr = addr;
     }
-    /* Slots below SLOTS, each for one key. The highest bit of the realm says that the key is closed;
-     * 0x8000, closed and no realm, that it is hidden. The default may name a store that READs of
-     * other keys are sent to. */
+    /* The slot of each key; a slot has one key. The highest bit of `realm` marks the key as closed.
+     * The value 0x8000, closed and without a realm, hides the key. The default action may name a
+     * backing store, which gets READs of all other keys. */
     @id(0x0207D580)
     table key_index {
         key = {
@@ -118,8 +118,8 @@ control Lookup(in headers_t hdr, inout metadata_t meta) {
         local_address.apply();
         bool request = hdr.netcraq.KV_OP == kv_op_t.READ || hdr.netcraq.KV_OP == kv_op_t.WRITE ||
                        hdr.netcraq.KV_OP == kv_op_t.CAS;
-        /* A request to another switch only passes: what this one knows of its key does not matter.
-         * */
+        /* A request to another switch only passes, so this switch's entries for its key do not
+         * matter. */
         if (meta.is_local || !request) {
             chain_config.apply();
             key_index.apply();

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The values: a slot's cells stand side by side in objects_store (and the bytes in use of each in
- * objects_length).
+ * The values. The cells of a slot are adjacent in objects_store; objects_length has the number of
+ * bytes used in each cell.
  *
  *      slot s:  │ committed │ dirty 0 │ dirty 1 │ ... │   1 + 2^DIRTY_BITS cells
  *                 cell 0      cell 1 + (sequence mod 2^DIRTY_BITS)
  *
- * A packet touches one cell, and either reads it into its own value field or fills it from there.
- * Only the newest dirty version is ever needed, so when the dirty cells are full the oldest is
- * overwritten.
+ * A packet uses one cell. It either reads the cell into its value field or writes its value field
+ * into the cell. Only the newest dirty version is ever read, so a new version may overwrite the
+ * oldest dirty cell.
  */
 #ifndef NETCRAQ_OBJECTS_P4
 #define NETCRAQ_OBJECTS_P4
@@ -54,13 +54,13 @@ control Objects(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         if (meta.object.used) {
-            /* slot x (2^k + 1) + cell, with shifts and additions only. */
+            /* slot * (2^DIRTY_BITS + 1) + cell, with shifts and additions only */
             index = (meta.slot << DIRTY_BITS) + meta.slot + meta.object.cell;
             if (meta.object.fill) {
                 fill();
             } else {
                 read();
-                /* A slot that was never written and a deleted one hold no value. */
+                /* A slot that was never written has no value, and neither has a deleted one. */
                 if (hdr.netcraq.version == 0 || hdr.netcraq.length == TOMBSTONE) {
                     hdr.netcraq.length = TOMBSTONE;
                     if (meta.chain_op == chain_op_t.READ) {

@@ -2,11 +2,11 @@
  *
  *                ┌── READ ───────────▶ ReadOutcome ─────┐
  *                ├── ASSIGN ─────────▶ AssignOutcome ───┤
- *   SlotWriter ──┼── STORE, COMMIT ──▶ WriteOutcome ────┼──▶ the decision; which cell is read or filled ──▶ Objects
+ *   SlotWriter ──┼── STORE, COMMIT ──▶ WriteOutcome ────┼──▶ the decision, and which cell to read or fill ──▶ Objects
  *                ├── LEARN, FAIL ────▶ ChainOutcome ────┤
  *                └── FETCH, SESSION ─▶ RecordOutcome ───┘
  *
- * What the registers say about the packet: all of them but the values have been looked at.
+ * Decides the packet's outcome from all registers except the values, which come after this.
  */
 #ifndef NETCRAQ_OUTCOME_P4
 #define NETCRAQ_OUTCOME_P4
@@ -14,13 +14,13 @@
 #include "headers.p4"
 #include "events.p4"
 
-/* The dirty cell of a version. */
+/* The cell of a dirty version. */
 #define DIRTY_CELL(VERSION) (1 + ((bit<32>)VERSION & (DIRTY_CELLS - 1)))
 
 control ReadOutcome(inout headers_t hdr, inout metadata_t meta) {
-    /* READs answered here. */
+    /* By slot: the READs answered here. */
     @id(0x12EEBF8E) COUNTER(SLOTS) slot_reads;
-    /* READs forwarded to the tail. */
+    /* By slot: the READs forwarded to the tail. */
     @id(0x125B17CA) COUNTER(SLOTS) slot_forwards;
 
     apply {
@@ -55,8 +55,8 @@ control ReadOutcome(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-/* At the head, a write that has its version: on to the next member, or, in a chain of one,
- * committed. */
+/* At the head, a write that has its version. The head forwards it to the next member. In a chain of
+ * one, the head has committed it. */
 control AcceptedOutcome(inout headers_t hdr, inout metadata_t meta) {
     apply {
         hdr.netcraq.flags = STAMPED;
@@ -76,7 +76,7 @@ control AcceptedOutcome(inout headers_t hdr, inout metadata_t meta) {
         } else if (meta.session.retried && hdr.netcraq.version < meta.version.committed) {
             meta.decision = { verdict_t.ANSWER, STATUS_SUPERSEDED, EVENT_WRITE_SUPERSEDED };
         } else if (meta.session.retried) {
-            /* What is told to those who watch is what is here, and not what the retry says. */
+            /* Watchers get the value in the register, and not the one in the retried packet. */
             meta.object.used = hdr.netcraq.version == meta.version.committed;
             meta.acknowledge = meta.watched && meta.object.used;
             meta.decision = { verdict_t.ANSWER, STATUS_OK, EVENT_WRITE_REPEATED };
@@ -93,14 +93,14 @@ control AssignOutcome(inout headers_t hdr, inout metadata_t meta) {
     apply {
         if (!meta.placed || meta.session.far) {
             if (!meta.placed) {
-                /* That a key is not here is an answer about the present, like a read's: it takes a
-                 * lease. */
+                /* NOT_FOUND is a statement about the present, as a read's answer is, so it requires
+                 * a lease. */
                 hdr.netcraq.version = 0;
                 hdr.netcraq.length = TOMBSTONE;
                 meta.decision = { verdict_t.ANSWER, STATUS_NOT_FOUND, EVENT_WRITE_NOT_FOUND };
             } else {
-                /* Final for the session, so a head that may be one no more must not say it: its
-                 * record may be of the lease before. */
+                /* This answer is final for the session. A switch that may have lost its role must
+                 * not give it, because its record may be of an earlier lease of the session. */
                 meta.decision = { verdict_t.ANSWER, STATUS_BAD_SESSION, EVENT_BAD_SESSION };
             }
             if (!meta.lease_live || meta.version.outdated) {
@@ -113,7 +113,7 @@ control AssignOutcome(inout headers_t hdr, inout metadata_t meta) {
         } else if (meta.version.assigned || meta.session.retried) {
             accepted.apply(hdr, meta);
         } else if (meta.version.outdated) {
-            /* This switch has been given a later part in the chain, and does not have it (any more). */
+            /* This switch has had a later configuration, and now has an earlier one. */
             meta.decision = { verdict_t.ANSWER, STATUS_NOT_SERVING, EVENT_OUTDATED };
         } else if (meta.version.full || hdr.netcraq.KV_OP == kv_op_t.WRITE) {
             meta.decision = { verdict_t.ANSWER, STATUS_FULL, EVENT_WRITE_FULL };
@@ -124,8 +124,8 @@ control AssignOutcome(inout headers_t hdr, inout metadata_t meta) {
             hdr.netcraq.version = meta.version.committed;
             meta.decision = { verdict_t.ANSWER, STATUS_CAS_FAILED, EVENT_CAS_FAILED };
         } else {
-            /* The version that it expects is not the newest one here. So this head can never execute
-             * it, and the tail may answer from what is committed. */
+            /* The expected version is not the newest one here, so this head can never execute the
+             * CAS. The tail may answer with what is committed. */
             hdr.netcraq.epoch = meta.chain.epoch;
             meta.decision = { verdict_t.FORWARD_TO_NEXT, STAMPED, EVENT_CAS_TO_TAIL };
         }
@@ -178,7 +178,7 @@ control ChainOutcome(inout headers_t hdr, inout metadata_t meta) {
                 meta.decision.event = EVENT_REPLY_REPAIRED;
             }
         } else if (meta.version.committed[63:48] > meta.chain.epoch) {
-            /* A later chain may have executed the CAS that this tail would say has failed. */
+            /* A later chain may have executed the CAS, so this tail must not say that it failed. */
             meta.decision = { verdict_t.DROP, 0, EVENT_OUTDATED };
         } else if (meta.version.dirty || meta.version.committed == hdr.netcraq.version) {
             meta.decision = { verdict_t.ANSWER, STATUS_RETRY, EVENT_CAS_RETRY };
@@ -190,7 +190,7 @@ control ChainOutcome(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-/* The controller copies what a switch has: a slot, or a session's record. */
+/* The controller copies a slot or a session's record. */
 control RecordOutcome(inout headers_t hdr, inout metadata_t meta) {
     apply {
         if (meta.chain_op == chain_op_t.FETCH) {

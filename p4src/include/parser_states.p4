@@ -2,13 +2,12 @@
  *
  *   [packet_out] ─▶ ethernet ─▶ ipv4 ─▶ udp ─▶ netcraq ─▶ value
  *
- * The parser states that all parsers of both architectures share: included inside a parser that has
- * `packet`, `hdr` and a start state of its own (p4c's PSA back end takes no checksum unit in a
- * parser that another one calls, so this is text and not a parser).
+ * The states that the parsers of both architectures share. Each parser includes this text after its
+ * own start state, and declares `packet` and `hdr`. It is not a parser of its own because p4c's PSA
+ * back end takes no checksum unit in a parser that another parser calls.
  *
- * A fragment or an IPv4 header with options is never taken for NetCRAQ, at any switch: what the
- * first switch could not check, no other will believe. A NetCRAQ packet that ends early leaves
- * `value` invalid; Admission drops it.
+ * No switch parses a fragment, or a packet with IPv4 options, as NetCRAQ, because the first switch
+ * could not check it. A truncated NetCRAQ packet leaves `value` invalid, and Admission drops it.
  */
     state parse_packet_out {
         packet.extract(hdr.packet_out);

@@ -2,16 +2,16 @@
  *
  *            from a fabric port:         ┌────────────┐ yes ──▶ Watch
  *   Lookup ─ STAMPED, ACK, a reply, or ─▶│ chain_peer │
- *            what the controller asks    └────────────┘ no ───▶ dropped (Dispatch)
+ *             or with the controller's    └────────────┘ no ───▶ dropped (Dispatch)
  *
- * Does this chain send such a message this way? A fabric port leads to another switch, and whoever
- * has taken that switch over can send anything. So a switch believes a message of a chain only from
- * a port that the message's way leads through: a stamped write from its predecessor's side, what is
- * committed from the tail's, an answer from a member's. A switch without a part in a chain can then
- * neither write the chain's keys nor answer for it.
+ * Does the chain send this message by this port? A fabric port leads to another switch, and whoever
+ * has taken over that switch can send anything. So this switch accepts a chain's message only from
+ * a port on the message's route: a stamped write from the predecessor's side, an ACK from the
+ * tail's side, an answer from a member's side. A switch outside a chain can then neither write the
+ * chain's keys nor answer for it.
  *
- * A port may lead to several switches, for example to a rack's switch that passes everything on.
- * That switch has a table of its own.
+ * A port may lead to several switches, for example to a rack switch that forwards everything. The
+ * rack switch has its own table.
  */
 #ifndef NETCRAQ_PEER_P4
 #define NETCRAQ_PEER_P4
@@ -29,8 +29,8 @@ control Peer(in headers_t hdr, inout metadata_t meta) {
         from_tail = tail;
         from_member = member;
     }
-    /* Says which messages of a chain a fabric port may bring. Until the controller changes the
-     * default, every port may bring all of them. */
+    /* The messages of a chain that may arrive by a fabric port. Until the controller changes the
+     * default action, every port may bring all of them. */
     @id(0x02B35E6D)
     @entry_restriction(TEXT_OF(ingress_port < CPU_PORT))
     table chain_peer {
@@ -51,12 +51,14 @@ control Peer(in headers_t hdr, inout metadata_t meta) {
                            hdr.netcraq.KV_OP == kv_op_t.CAS;
             bool stamped = request && hdr.netcraq.KV_OP != kv_op_t.READ && (hdr.netcraq.flags & STAMPED) != 0;
             if (!request && hdr.netcraq.KV_OP != kv_op_t.ACK && hdr.ipv4.identification == CONTROLLER) {
-                /* Every switch sends the controller's answers to it by its own CPU port. */
+                /* Each switch sends its answers to the controller by its own CPU port, never over a
+                 * link. */
                 meta.stranger = true;
             } else if (!request && hdr.netcraq.KV_OP != kv_op_t.ACK &&
                        (!meta.chain.known || hdr.ipv4.src != meta.chain.service_addr)) {
-                /* Not the chain's address. It is for the client only, and must be a backing store's,
-                 * or that of a switch which knows no such chain. */
+                /* The source is not the chain's address. The reply is meant only for the client,
+                 * and must come from the key's backing store or from a switch that does not know
+                 * the chain. */
                 meta.hearsay = true;
                 meta.stranger = hdr.netcraq.flags != STATUS_NO_CHAIN &&
                                 (hdr.netcraq.KV_OP != kv_op_t.READ_REPLY || meta.placed ||

@@ -3,11 +3,11 @@
  *   ┌───────────┐    ┌───────┐    ┌─────────┐
  *   │ Admission │───▶│ Chain │───▶│ Routing │───▶ meta.forwarding
  *   └───────────┘    └───────┘    └─────────┘
- *     may it come      CRAQ          IPv4
- *     in at all?     (NetCRAQ)   (unless Chain has
- *                                  decided already)
+ *   may this port    CRAQ (only   IPv4 (unless
+ *   send the         NetCRAQ      Chain has decided
+ *   packet?          packets)     already)
  *
- * The ingress that both architectures share. Every packet counts one event.
+ * The ingress that both architectures share. It counts exactly one event per packet.
  */
 #ifndef NETCRAQ_PIPELINE_P4
 #define NETCRAQ_PIPELINE_P4

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The compile-time profile: how wide a value is and how much a switch holds.
+ * The compile-time profile: the width of a value and the sizes of the registers.
  *
  *   -D VALUE_BITS=128 | 1024 | 4096 | 8192     width of the value field (default 128, the paper's)
  *   -D SLOTS=n                                 key slots
- *   -D DIRTY_BITS=k                            2^k dirty cells a slot (default 2: four)
+ *   -D DIRTY_BITS=k                            2^k dirty cells per slot (default 2: four cells)
  *   -D SESSIONS=n                              writer sessions (at most 65,536)
- *   -D PAPER_WRITE_BOUND                       refuse writes while the dirty cells are full
+ *   -D PAPER_WRITE_BOUND                       refuse writes of a key while all its dirty cells are used
  *
- * p4c refuses fields over 2,048 bits, so the wide profiles are several words (VALUE, VALUE_1, ...),
- * each with a register of its own, as a chip would spread them over stages.
+ * p4c refuses fields over 2,048 bits, so the wide profiles divide a value into several words
+ * (VALUE, VALUE_1, ...). Each word has its own register, as a chip would spread them over stages.
  */
 #ifndef NETCRAQ_PROFILE_P4
 #define NETCRAQ_PROFILE_P4
@@ -52,12 +52,12 @@
 #define DIRTY_CELLS (1 << DIRTY_BITS)
 #define OBJECT_CELLS (SLOTS * (DIRTY_CELLS + 1))
 
-/* The text of a restriction (@entry_restriction, @action_restriction), with the profile's numbers
- * in. */
+/* Makes the string of an @entry_restriction or @action_restriction, with the profile's numbers
+ * filled in. */
 #define TEXT(...) #__VA_ARGS__
 #define TEXT_OF(...) TEXT(__VA_ARGS__)
 
-/* What follows the IPv4 header: UDP (8), the NetCRAQ header (24), the value. */
+/* The UDP length: the UDP header (8), the NetCRAQ header (24) and the value. */
 #define NETCRAQ_UDP_LENGTH (8 + 24 + VALUE_BYTES)
 
 #endif

@@ -8,7 +8,7 @@
  *                                                                    ACK?  ├───┘ no
  *                                                                          └─────▶ down the tree
  *
- * The stages before this have decided; here the packet is made what they have decided that it is.
+ * Carries out the decision of the stages before it.
  */
 #ifndef NETCRAQ_REPLY_P4
 #define NETCRAQ_REPLY_P4
@@ -16,10 +16,10 @@
 #include "headers.p4"
 #include "events.p4"
 
-/* An ACK goes on down the tree. At a leaf it ends, and has counted as what it did here. While a
- * chain changes, trees of two configurations, with different tails, can send it round and multiply
- * it each time. Each round has a switch of another configuration than the ACK's, because one tree
- * alone has no circles; such a hop costs so much that there are few of them. */
+/* An ACK continues down the tree and ends at a leaf. While a chain changes, switches have trees of
+ * two configurations, which together can send an ACK in a circle and double it each time. A single
+ * tree has no circles, so every circle has a switch whose epoch is not the ACK's. A hop at such a
+ * switch costs more of the time to live, which bounds the number of rounds. */
 control AckTree(inout headers_t hdr, inout metadata_t meta) {
     apply {
         bit<8> hop = ACK_HOP;
@@ -44,7 +44,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.netcraq.flags = hdr.netcraq.flags | meta.decision.status;
         hdr.udp.checksum = 0;
     }
-    /* Makes the packet its own answer. */
+    /* Turns the packet into its own answer. */
     @hidden action answer() {
         hdr.netcraq.KV_OP = meta.reply_op;
         hdr.netcraq.flags = meta.decision.status;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *               ┌──────────┐ forward ──▶ port            (with the rest of the ACK tree beside it, if the reply acknowledges: reply_group + port)
- *  IPv4 dst ──▶ │ ipv4_lpm │ to_controller ──▶ CPU port   (answers to the controller alone)
- *               └──────────┘ no_route ──▶ drop           (the ACK still goes)
+ *               ┌──────────┐ forward ──▶ port (reply_group + port, if the reply also acknowledges)
+ *  IPv4 dst ──▶ │ ipv4_lpm │ to_controller ──▶ CPU port (only answers to the controller)
+ *               └──────────┘ no_route ──▶ drop (an ACK still goes down the tree)
  *
- * Plain IPv4 routing, of NetCRAQ packets (whose destination Chain may have changed) and all others.
+ * Plain IPv4 routing, for NetCRAQ packets, whose destination Chain may have changed, and for all
+ * others.
  */
 #ifndef NETCRAQ_ROUTING_P4
 #define NETCRAQ_ROUTING_P4
@@ -29,8 +30,8 @@ control Routing(inout headers_t hdr, inout metadata_t meta) {
     @id(0x01784573)
     action no_route() {
     }
-    /* A /32 for each host, switch and service address, or prefixes. The controller's own address is
-     * to_controller at every switch. */
+    /* Routes: a /32 for each host, switch and service address, or prefixes. At every switch, the
+     * route of the controller's own address is to_controller. */
     @id(0x02080C81)
     table ipv4_lpm {
         key = {
@@ -54,8 +55,8 @@ control Routing(inout headers_t hdr, inout metadata_t meta) {
             meta.forwarding.drop = true;
         } else if (meta.forwarding.egress_port == CPU_PORT &&
                    (!meta.is_netcraq || hdr.ipv4.identification != CONTROLLER)) {
-            /* The controller is sent answers to what it has asked. Nobody else has anything to say
-             * to it, and could keep it from its leases. */
+            /* The controller gets only answers to its own requests. Other packets could keep it too
+             * busy to renew leases. */
             meta.event = EVENT_DROP_UNTRUSTED;
             meta.forwarding.drop = true;
         } else if (hdr.ipv4.ttl <= 1) {
@@ -64,8 +65,9 @@ control Routing(inout headers_t hdr, inout metadata_t meta) {
         } else {
             hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
             if (hdr.ipv4.ihl != 5) {
-                /* Options are not parsed, so the header cannot be summed up anew. The time to live
-                 * is the high byte of its word: one less of it is 0x0100 more here (RFC 1141). */
+                /* Options are not parsed, so the checksum cannot be computed again. The time to
+                 * live is the high byte of its 16-bit word, so to subtract 1 from it adds 0x0100 to
+                 * the checksum (RFC 1141). */
                 bit<32> sum = (bit<32>)hdr.ipv4.checksum + 0x0100;
                 hdr.ipv4.checksum = sum[15:0] + sum[31:16];
             }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *             ┌─────────────────┐  newer, a retry,         ┌─────────────────┐ the version
- *   Lease ───▶│ session_request │─ old, or of another ─ … ▶│ session_version │─ that a retry ─▶ SlotWriter
- *             └─────────────────┘  lease?       Version    └─────────────────┘  was given
+ *             ┌─────────────────┐  newer, retry,         ┌─────────────────┐ version that
+ *   Lease ───▶│ session_request │─ old, or of ────── … ─▶│ session_version │─ the request ─▶ SlotWriter
+ *             └─────────────────┘  another lease? Version └─────────────────┘ was given
  *
- * Writes are numbered by their session, and every member records the last number that it has seen
- * and the version that it was given: so a retry is the same write, also at the head of tomorrow.
- * Two registers with Version between them, since the head gives the version there.
+ * A session numbers its writes. Each member records the session's last request number and the
+ * version that the head gave it. So a retry is recognised as the same write, by a later head, too.
+ * The record is two registers with Version between them, because the head gives the version there.
  */
 #ifndef NETCRAQ_SESSION_P4
 #define NETCRAQ_SESSION_P4
@@ -14,7 +14,7 @@
 #include "headers.p4"
 
 control SessionRequest(inout headers_t hdr, inout metadata_t meta) {
-    /* By session: its last request. */
+    /* By session: the number of its last request. */
     @id(0x16E1CCC2) REGISTER(bit<32>, SESSIONS) session_request;
 
     apply {
@@ -23,8 +23,8 @@ control SessionRequest(inout headers_t hdr, inout metadata_t meta) {
                              (meta.chain_op == chain_op_t.LEARN &&
                               (hdr.netcraq.KV_OP == kv_op_t.ACK || meta.acknowledges)) ||
                              (meta.chain_op == chain_op_t.SESSION && hdr.netcraq.KV_OP == kv_op_t.SYNC);
-        /* The record of a session that is leased anew begins anew; a second copy of the word finds
-         * that it is of this lease already. */
+        /* A SYNC with NEWEST starts a new lease of the session, and so a new record. A second copy
+         * of the SYNC finds that the record belongs to this lease already. */
         meta.session.anew = meta.chain_op == chain_op_t.SESSION && (hdr.netcraq.flags & NEWEST) != 0;
         meta.session.newer = true;
         if (hdr.netcraq.session != 0 && hdr.netcraq.session < SESSIONS &&
@@ -52,7 +52,8 @@ control SessionRequest(inout headers_t hdr, inout metadata_t meta) {
 }
 
 control SessionVersion(inout headers_t hdr, inout metadata_t meta) {
-    /* By session: the version that its last request was given; 0: it was not executed. */
+    /* By session: the version that its last request was given; 0 if that request was not
+     * executed. */
     @id(0x16F47132) REGISTER(bit<64>, SESSIONS) session_version;
 
     apply {
@@ -63,8 +64,8 @@ control SessionVersion(inout headers_t hdr, inout metadata_t meta) {
             if ((meta.chain_op == chain_op_t.ASSIGN && !meta.version.assigned) ||
                 (meta.chain_op == chain_op_t.SESSION && given == 0 && !meta.session.anew)) {
                 given = 0;
-                /* The same request may have been given its version since: at another try, or since
-                 * this record was fetched. */
+                /* The same request may already have a version, from an earlier copy or since the
+                 * controller fetched this record. Keep that version. */
                 if (meta.session.equal) {
                     given = meta.session.version;
                 }
@@ -73,9 +74,9 @@ control SessionVersion(inout headers_t hdr, inout metadata_t meta) {
                 session_version.write((bit<32>)hdr.netcraq.session, given);
             }
         }
-        /* A request keeps the version that a head has given it. A head that is outdated repeats
-         * nothing, and no head a version that its slot has never had: somebody else has used the
-         * session. */
+        /* A retry gets the version that a head gave the request before. An outdated head repeats no
+         * version. No head repeats a version above its slot's latest: in that case another client
+         * has used the session. */
         meta.session.retried = meta.chain_op == chain_op_t.ASSIGN && meta.session.used && meta.session.equal &&
                                !meta.version.assigned && meta.session.version != 0 && !meta.version.outdated &&
                                meta.session.version <= meta.version.latest;

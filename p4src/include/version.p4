@@ -4,8 +4,8 @@
  *   SessionRequest ──▶│ versions │ the head's new ──▶ … ────────────▶│ slot_writer │ the newest ──▶ Outcome
  *                     └──────────┘ version       SessionVersion      └─────────────┘
  *
- * CRAQ's order: a version is taken over only where it is newer than what is there, and a key is
- * clean where its latest version is known to be committed.
+ * CRAQ's order: a switch takes over a version only if it is newer than its own. A key is clean if
+ * its latest version is committed.
  */
 #ifndef NETCRAQ_VERSION_P4
 #define NETCRAQ_VERSION_P4
@@ -13,9 +13,9 @@
 #include "headers.p4"
 
 control Version(inout headers_t hdr, inout metadata_t meta) {
-    /* By slot: committed (64), latest (64). */
+    /* By slot: the committed version (64 bits) and the latest version (64). */
     @id(0x168D9867) REGISTER(bit<128>, SLOTS) versions;
-    /* Versions accepted here. */
+    /* By slot: the writes accepted here. */
     @id(0x12542DD9) COUNTER(SLOTS) slot_writes;
 
     apply {
@@ -32,8 +32,8 @@ control Version(inout headers_t hdr, inout metadata_t meta) {
                 meta.version.full = meta.version.latest[47:0] - meta.version.committed[47:0] >= DIRTY_CELLS;
 #endif
                 meta.version.outdated = meta.version.latest[63:48] > meta.chain.epoch;
-                /* A CAS is ordered after the newest write, whether that is committed or not. So the head
-                 * executes it if it expects that one, and a lost ACK does not delay it. */
+                /* A CAS comes after the newest write, committed or not. So the head executes it if
+                 * it expects the newest version, and a lost ACK does not delay it. */
                 meta.version.assigned = may_assign && !meta.version.full &&
                                         (hdr.netcraq.KV_OP == kv_op_t.WRITE ||
                                          meta.version.latest == hdr.netcraq.version) &&
@@ -49,9 +49,10 @@ control Version(inout headers_t hdr, inout metadata_t meta) {
             } else if (meta.chain_op == chain_op_t.COMMIT || meta.chain_op == chain_op_t.LEARN) {
                 meta.version.newer = hdr.netcraq.version > meta.version.committed;
                 meta.version.newest = hdr.netcraq.version > meta.version.latest;
-                /* Another switch's word commits what this member has accepted, and nothing else: a
-                 * write passes every member before the tail commits it. A shadow takes what is new,
-                 * but for versions of a later configuration than its own. */
+                /* An ACK or reply commits only a version that this member has accepted, because a
+                 * write passes all members before the tail commits it. A shadow takes over every
+                 * newer version. Neither takes a version of a later epoch than its own
+                 * configuration's. */
                 if (meta.chain_op == chain_op_t.LEARN && meta.trust != trust_t.CONTROLLER &&
                     ((meta.is_member && meta.version.newest) ||
                      hdr.netcraq.version[63:48] > meta.chain.epoch)) {
@@ -76,7 +77,7 @@ control Version(inout headers_t hdr, inout metadata_t meta) {
 }
 
 control SlotWriter(inout headers_t hdr, inout metadata_t meta) {
-    /* By slot: session (16) and request (32) of the newest accepted write. */
+    /* By slot: session (16 bits) and request (32) of the newest accepted write. */
     @id(0x16F9D31D) REGISTER(bit<48>, SLOTS) slot_writer;
 
     apply {
@@ -84,7 +85,7 @@ control SlotWriter(inout headers_t hdr, inout metadata_t meta) {
             bit<48> writer = hdr.netcraq.session ++ hdr.netcraq.request;
             if (meta.chain_op == chain_op_t.LEARN && hdr.netcraq.KV_OP != kv_op_t.ACK &&
                 hdr.netcraq.KV_OP != kv_op_t.SYNC && !meta.acknowledges) {
-                writer = 0;          // a reply to a reader does not say who wrote
+                writer = 0;          // a reply to a reader does not name the writer
             }
             slot_writer.write(meta.slot, writer);
         } else if (meta.chain_op == chain_op_t.FETCH) {

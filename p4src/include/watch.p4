@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *                     ┌───────────────┐  this epoch's groups  ┌─────────────┐
- *   ACK, write reply, │ watched_chain │──────────────────────▶│ watched_key │──▶ the tree that reaches those who watch, too
- *   commit ──────────▶└───────────────┘                       └─────────────┘
- *                          no: the chain's own tree, as for a key that nobody watches
+ *                     ┌───────────────┐  epoch matches  ┌─────────────┐
+ *   ACK, write reply, │ watched_chain │────────────────▶│ watched_key │──▶ the tree that also reaches watchers
+ *   commit ──────────▶└───────────────┘                 └─────────────┘
+ *                          otherwise: the chain's own tree
  *
- * A chain that somebody watches has a second tree, which reaches the switches of watchers beside
- * the members. Acknowledgements of watched keys go down that one, at each switch by itself: what
- * one knows of watches and another does not is lost to watchers, who find it by reading, and never
- * to members, which both trees reach. Keys that nobody watches cost no packet, and chains that
- * nobody watches one look.
+ * A chain with watchers has a second ACK tree, which reaches the watchers' switches as well as the
+ * members. Acknowledgements of watched keys take the second tree. Each switch decides that from its
+ * own tables. If the tables of two switches differ, a watcher may miss a notification, and finds
+ * the change by reading. Members never miss one, because both trees reach them. A key without
+ * watchers costs no packet, and a chain without watchers costs one table lookup.
  */
 #ifndef NETCRAQ_WATCH_P4
 #define NETCRAQ_WATCH_P4
@@ -31,8 +31,8 @@ control Watch(in headers_t hdr, inout metadata_t meta) {
     @id(0x01C95E02)
     action no_watch() {
     }
-    /* The groups of an epoch stand for its tree: beside chain_config's of another they count for
-     * nothing. So the two need not change together. */
+    /* The multicast groups of a chain's second tree. They count only while their epoch is the one
+     * in chain_config, so the two tables need not change together. */
     @id(0x026F40A3)
     table watched_chain {
         key = {

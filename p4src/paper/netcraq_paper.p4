@@ -74,12 +74,12 @@ header udp_t {
     bit<16> checksum;
 }
 
-/* 22 bytes (section IV-B). The paper names the three fields in capitals, which have 162 bits. This
- * program keeps the number of a write in the other 14. */
+/* 22 bytes (section IV-B). The paper has only the three fields in capitals, 162 bits. This program
+ * uses the other 14 bits for the number of a write. */
 header netcraq_t {
     kv_op_t   KV_OP;
-    version_t version;       // of a WRITE or an ACKNOWLEDGE: counts the writes of a key, from 1; 0: not numbered yet
-    bit<32>   KEY_ID;        // the position of the key in the registers
+    version_t version;       // of a WRITE or an ACKNOWLEDGE: numbers the writes of a key, from 1; 0: not numbered yet
+    bit<32>   KEY_ID;        // the key's index in the registers
     bit<128>  VALUE;
 }
 
@@ -91,14 +91,14 @@ struct headers_t {
 }
 
 struct metadata_t {
-    /* This node's part in the chain, from the control plane. */
+    /* This node's role in the chain, from the control plane. */
     bool        is_member;
     bit<1>      is_head;
     bit<1>      is_tail;
     ipv4_addr_t my_addr;
     ipv4_addr_t next_addr;   // the next node towards the tail
     ipv4_addr_t tail_addr;
-    /* What the registers say about the packet's key. */
+    /* The packet's key, as read from the registers. */
     bit<8>      read_index;
     bit<8>      write_index;
     version_t   newest;
@@ -122,7 +122,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
             default: accept;
         }
     }
-    /* Requests go to the port, replies come from it. */
+    /* Requests are sent to PAPER_PORT, replies are sent from it. */
     state parse_udp {
         packet.extract(hdr.udp);
         transition select(hdr.udp.dst_port, hdr.udp.src_port) {
@@ -161,8 +161,8 @@ control PaperIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
     register<bit<8>>(KEYS) write_index;
     /* The number of the newest write of each key that this node has seen. */
     register<version_t>(KEYS) newest_version;
-    /* How often each key is asked for or written here (section III-A): the control plane reads it to
-     * choose which keys belong in the switches. */
+    /* The reads and writes of each key at this node (section III-A). The control plane reads the
+     * counter to choose the keys that belong in the switches. */
     counter(KEYS, CounterType.packets) accesses;
 
     action drop() {
@@ -170,7 +170,8 @@ control PaperIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
         exit;
     }
 
-    /* -- Roles (sections IV-B and IV-C): the control plane writes them, packets carry none. -- */
+    /* -- Roles (sections IV-B and IV-C). The control plane writes them; packets do not carry roles.
+     * -- */
 
     action set_role(bit<1> is_head, bit<1> is_tail, ipv4_addr_t my_addr, ipv4_addr_t next_addr,
                     ipv4_addr_t tail_addr) {
@@ -196,15 +197,15 @@ control PaperIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
         objects_store.read(hdr.netcraq.VALUE,
             hdr.netcraq.KEY_ID * NUMBER_OF_VERSIONS + (bit<32>)meta.read_index);
     }
-    /* A version that the tail has committed goes to cell 0. Older versions are gone with that: the
-     * key is clean. */
+    /* A version that the tail has committed goes to cell 0. The key is clean then, because all its
+     * older versions are gone. */
     action clean_write() {
         objects_store.write(hdr.netcraq.KEY_ID * NUMBER_OF_VERSIONS, hdr.netcraq.VALUE);
         newest_version.write(hdr.netcraq.KEY_ID, hdr.netcraq.version);
         read_index.write(hdr.netcraq.KEY_ID, 0);
         write_index.write(hdr.netcraq.KEY_ID, 0);
     }
-    /* A version on its way to the tail goes to the next free cell. */
+    /* A version on its way to the tail goes to the next free cell. The key is dirty then. */
     action dirty_write() {
         objects_store.write(hdr.netcraq.KEY_ID * NUMBER_OF_VERSIONS + (bit<32>)meta.write_index, hdr.netcraq.VALUE);
         newest_version.write(hdr.netcraq.KEY_ID, hdr.netcraq.version);
@@ -231,7 +232,8 @@ control PaperIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
         hdr.netcraq.KV_OP = op;
     }
 
-    /* The head numbers a write. Numbers go round after 16,383, and 0 is not one of them. */
+    /* The head numbers a write. The number after 16,383 is 1; 0 means that a write has no
+     * number. */
     action assign_version() {
         hdr.netcraq.version = meta.newest + 1;
     }
@@ -239,7 +241,8 @@ control PaperIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
         hdr.netcraq.version = 1;
     }
 
-    /* -- Routing: a packet goes one way, an ACKNOWLEDGE all the ways of a multicast group. -- */
+    /* -- Routing: a packet leaves by one port, an ACKNOWLEDGE by all ports of a multicast group.
+     * -- */
 
     action forward(mac_addr_t dst_mac, bit<9> port) {
         standard_metadata.egress_spec = port;
@@ -253,9 +256,9 @@ control PaperIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
         const default_action = drop();
         size = 1024;
     }
-    /* The copies of an ACKNOWLEDGE by the port that leads to its client: one to the client, and one
-     * to each neighbour that is farther from the tail than this node. So each node gets one copy,
-     * and hands it on. */
+    /* Each port that can lead to a client has a multicast group. An ACKNOWLEDGE uses the group of
+     * its client's port: one copy goes to the client, and one to each neighbour that is farther
+     * from the tail than this node. Each node gets one copy and hands it on. */
     action multicast() {
         standard_metadata.mcast_grp = 1 + (bit<16>)standard_metadata.egress_spec;
     }
@@ -273,8 +276,8 @@ control PaperIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
         bool is_request = meta.is_member && hdr.ipv4.dst == meta.my_addr;
         bool acknowledges = meta.is_member && hdr.netcraq.KV_OP == kv_op_t.ACKNOWLEDGE;
 
-        /* Algorithm 1. Line numbers are the paper's. The paper asks for atomic operations (IV-C): no
-         * other packet may come between a packet's reads and writes of the registers. */
+        /* Algorithm 1, with the paper's line numbers. The paper requires atomic operations (IV-C):
+         * no other packet may come between a packet's reads and writes of the registers. */
         @atomic {
             if (is_request && hdr.netcraq.KV_OP == kv_op_t.READ) {                      // 4
                 accesses.count(hdr.netcraq.KEY_ID);
@@ -297,8 +300,9 @@ control PaperIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
                         assign_first_version();
                     }
                 }
-                /* Numbers go round, so what is less than half the circle ahead is newer (RFC 1982).
-                 * A write that is not newer was overtaken. */
+                /* Numbers wrap around, so a number counts as newer if it is less than half the
+                 * range ahead (RFC 1982). If the write is not newer, a later write has overtaken
+                 * it. */
                 version_t ahead = hdr.netcraq.version - meta.newest;
                 if (hdr.netcraq.version == 0 || ahead == 0 || ahead >= 0x2000) {
                     drop();
@@ -319,8 +323,8 @@ control PaperIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
                     forward_to_next();
                 }
             } else if (acknowledges) {                                                  // 31
-                /* It says nothing about a key of which this node has a newer version: that one's own
-                 * ACKNOWLEDGE is to come. */
+                /* If this node has a newer version of the key, it ignores this ACKNOWLEDGE. The
+                 * newer version's own ACKNOWLEDGE is still to come. */
                 newest_version.read(meta.newest, hdr.netcraq.KEY_ID);
                 if (hdr.netcraq.version - meta.newest < 0x2000) {
                     clean_write();

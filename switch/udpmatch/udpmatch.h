@@ -4,14 +4,14 @@
 
 enum { UDP_DROP, UDP_PLAIN, UDP_PASS };
 
-/* Ports are in network byte order; 0 is none. */
+/* Rules for UDP packets. Ports are in network byte order; 0 means none. */
 struct udp_rules {
-	__u16 both;    /* packets to or from it */
-	__u16 to;      /* packets to it, which are never plain: they are dropped */
-	__u8 untagged; /* all tagged frames are dropped, whatever is in them */
+	__u16 both;    /* packets from or to this port match */
+	__u16 to;      /* packets to this port are dropped; they are never UDP_PLAIN */
+	__u8 untagged; /* all tagged frames are dropped, whatever they carry */
 };
 
-enum { MAX_TAGS = 4 }; /* that are looked through in the frame. A frame with more is dropped. */
+enum { MAX_TAGS = 4 }; /* tags to search in the frame; a frame with more is dropped */
 
 enum { ETHER_TYPE = 12, TAG_LENGTH = 4, PLAIN_VERSION = 0x45 };
 enum { MORE_FRAGMENTS = htons(0x2000), FRAGMENT_OFFSET = htons(0x1fff) };
@@ -23,7 +23,7 @@ struct ip_header {
 	__u16 checksum, source[2], destination[2];
 };
 
-/* Linux takes tags of the first two types off, other switches all. */
+/* Linux removes tags of the first two types, other switches remove all three. */
 static __always_inline int is_tag(__u16 type)
 {
 	return type == htons(ETH_P_8021Q) || type == htons(ETH_P_8021AD) || type == htons(ETH_P_QINQ1);
@@ -41,8 +41,8 @@ static __always_inline long load_bytes(void *ctx, int xdp, __u32 offset, void *t
 	return xdp ? bpf_xdp_load_bytes(ctx, offset, to, length) : bpf_skb_load_bytes(ctx, offset, to, length);
 }
 
-/* For frames with tags, options, fragments, or headers that are not in the linear part. Where a frame
- * ends too early it is dropped: the kernel would not take it for a packet either. */
+/* For frames with tags, options, fragments, or headers outside the linear part. A frame that ends
+ * too early is dropped, because the kernel would not accept it either. */
 static __always_inline int udp_thorough(void *ctx, int xdp, const struct udp_rules *r, int tagged)
 {
 	__u32 at = ETHER_TYPE;
@@ -66,7 +66,7 @@ static __always_inline int udp_thorough(void *ctx, int xdp, const struct udp_rul
 		return UDP_DROP;
 	if (ip.protocol != IPPROTO_UDP || ip.fragment & FRAGMENT_OFFSET)
 		return UDP_PASS;
-	/* 4 and at least 5 words: else it is no IPv4, and whoever takes it for some is not to get it. */
+	/* Drop what is not version 4 with at least 5 words, lest a receiver take it for IPv4. */
 	if (ip.version < PLAIN_VERSION || ip.version > 0x4f)
 		return UDP_DROP;
 
@@ -77,8 +77,8 @@ static __always_inline int udp_thorough(void *ctx, int xdp, const struct udp_rul
 	return udp_ports(r, ports[0], ports[1], plain ? UDP_PLAIN : UDP_DROP);
 }
 
-/* Nearly all frames have their headers in the linear part, no tag and no options. Those are decided
- * with a few direct reads. */
+/* Nearly all frames have their headers in the linear part, no tag and no options. A few direct
+ * reads decide on those. */
 static __always_inline int udpmatch(void *ctx, int xdp, const struct udp_rules *r)
 {
 	struct __sk_buff *skb = ctx;

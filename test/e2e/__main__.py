@@ -28,7 +28,7 @@ WITHOUT_CLUSTER = ("./cni-plugin/kube/...", "./cni-plugin/agent/...", "./etcd-mo
 
 
 def main() -> int:
-    """Run; the exit status."""
+    """Run the command, and return its exit status."""
     parser = argparse.ArgumentParser(
         prog="make e2e-k8s",
         description="A real Kubernetes of three nodes on this machine, with NetCRAQ as its network.",
@@ -112,7 +112,7 @@ def on(node: str, command: list[str]) -> int:
 
 
 def facts() -> dict[str, str]:
-    """Where the numbers come from."""
+    """The machine and versions that the measured numbers belong to."""
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=settings.ROOT, capture_output=True, text=True, check=False
     ).stdout.strip()
@@ -126,8 +126,8 @@ def facts() -> dict[str, str]:
 
 
 def without_cluster(problems: list[str], left_out: Iterable[str]) -> int:
-    """Make the tests that need no more than a real API server and etcd, and say what was left out;
-    the exit status.
+    """Run the tests that need only a real API server and etcd, and print the tests that are left
+    out. Returns the exit status.
     """
     print("No cluster can be had on this machine:", *problems, sep="\n  ")
     print("Left out:", ", ".join(left_out))
@@ -140,7 +140,7 @@ def without_cluster(problems: list[str], left_out: Iterable[str]) -> int:
 
 
 def go(options: argparse.Namespace) -> int:
-    """Bring the cluster up and make the checks; the exit status."""
+    """Bring the cluster up and run the checks. Returns the exit status."""
     wanted = checks.of(options.cni, options.control_planes)
     refusal = checks.refusal(options.only or (), options.cni, options.control_planes, gateway=not options.no_gateway)
     if refusal:
@@ -174,7 +174,7 @@ def go(options: argparse.Namespace) -> int:
             ) as cluster,
             contextlib.ExitStack() as after,
         ):
-            if not options.no_gateway and len(cluster.controls) == 1:  # several have keys by pins alone
+            if not options.no_gateway and len(cluster.controls) == 1:  # several gateways place only pinned keys
                 after.enter_context(install.prometheus(cluster))
             if "kills" in wanted:
                 wanted = {**wanted, "kills": functools.partial(kills.kills, seconds=options.seconds)}

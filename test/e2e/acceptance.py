@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the cluster has to show. Each check raises CheckError, or returns what it saw in
-one line.
+"""The basic checks of a cluster. Each check raises CheckError, or returns its observation in one
+line.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ STORM = 100
 
 
 class CheckError(Exception):
-    """Something that is not as it ought to be."""
+    """The cluster is not in the state that a check requires."""
 
 
 def require(condition: Any, what: str) -> None:
-    """CheckError where ``condition`` does not hold."""
+    """Raise CheckError if ``condition`` does not hold."""
     if not condition:
         raise CheckError(what)
 
 
 def ready(cluster: Cluster) -> str:
-    """All nodes are Ready, with this CNI alone."""
+    """All nodes are Ready, with only this CNI."""
     begin = time.monotonic()
     cluster.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=240s")
     took = time.monotonic() - begin
@@ -41,7 +41,7 @@ def ready(cluster: Cluster) -> str:
 
 
 def system(cluster: Cluster) -> str:
-    """What kubeadm installs runs."""
+    """The components that kubeadm installs run."""
     cluster.kubectl.rollout("daemonset/kube-proxy", "kube-system")
     cluster.kubectl.rollout("deployment/coredns", "kube-system")
     return "kube-proxy and CoreDNS run"
@@ -53,8 +53,8 @@ def pods(cluster: Cluster, *apps: str) -> list[dict[str, Any]]:
 
 
 def network(cluster: Cluster) -> str:
-    """Pods reach pods of the same node and of others, services by address and by name; the outside
-    reaches services by any node.
+    """Pods reach pods of the same node and of others, and services by address and by name. The
+    outside reaches services through any node.
     """
     kubectl = cluster.kubectl
     kubectl.apply(fixtures.daemon_set("web"), fixtures.daemon_set("peer"), fixtures.service("web", fixtures.NODE_PORT))
@@ -74,11 +74,11 @@ def network(cluster: Cluster) -> str:
     names = [pod["metadata"]["name"] for pod in web]
 
     def shared(source: str) -> bool:
-        # kube-proxy chooses for each connection.
+        # kube-proxy chooses a backend for each connection.
         answer = kubectl.inside(source, "/testpod", "get", *([services[0]] * 40), check=False).stdout
         return all(name in answer for name in names)
 
-    # It hears of pods that are ready a moment later than the API server.
+    # kube-proxy learns of ready pods a moment after the API server.
     for source in peers:
         until(
             f"each of the service's pods answers on {source['spec']['nodeName']}",
@@ -106,7 +106,7 @@ def network(cluster: Cluster) -> str:
 
 
 def storm(cluster: Cluster) -> str:
-    """Many pods come and go, and leave nothing."""
+    """Many pods are created and deleted, and leave nothing behind."""
     kubectl = cluster.kubectl
     before = {node.name: leaks.look(node) for node in cluster.nodes}
     kubectl.apply(fixtures.deployment("storm", 0, probe=False))
@@ -119,7 +119,7 @@ def storm(cluster: Cluster) -> str:
     begin = time.monotonic()
     kubectl("scale", "deployment/storm", "--replicas=0")
     until("the pods go", lambda: not pods(cluster, "storm"), 600)
-    # The API shows no pods seconds before the runtime has removed the last of them.
+    # The API server drops pods seconds before the runtime has removed the last of them.
     for node in cluster.nodes:
         until(f"{node.name} is as before", lambda node=node: _as_before(node, before[node.name]), 300)
     kubectl("delete", "deployment/storm")
@@ -127,7 +127,9 @@ def storm(cluster: Cluster) -> str:
 
 
 def _as_before(node: Node, before: leaks.Traces) -> bool:
-    """Whether a node has nothing that it had not before; NodeError with what it has."""
+    """Whether a node has nothing that it did not have before. Raises NodeError that names what it
+    has.
+    """
     left = leaks.look(node) - before
     if left:
         raise NodeError(f"{node.name} keeps {left}")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API server's HTTP interface without a process for each request: by ``kubectl proxy``, on a
-Unix socket in a folder of the node.
+"""The API server's HTTP interface without a process for each request, through ``kubectl proxy`` on
+a Unix socket in a folder of the node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from e2e.node import Node
 
 
 class ApiError(Exception):
-    """An answer that is none of success."""
+    """An answer with an error status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -32,7 +32,7 @@ class ApiError(Exception):
 class _Connection(http.client.HTTPConnection):
     def __init__(self, folder: int, name: str, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)
-        self._path = f"/proc/self/fd/{folder}/{name}"  # a socket's path may have 107 bytes, a checkout's any number
+        self._path = f"/proc/self/fd/{folder}/{name}"  # a socket's path is limited to 107 bytes
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -41,7 +41,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class Api:
-    """Requests as the administrator."""
+    """Requests to the API server as the administrator."""
 
     def __init__(self, node: Node) -> None:
         (node.folder / "mnt" / "api.sock").unlink(missing_ok=True)
@@ -55,7 +55,7 @@ class Api:
         until("kubectl proxy answers", self._answers, every=0.2)
 
     def __enter__(self) -> Api:
-        """Nothing more than :meth:`__init__` did."""
+        """Return this object, which :meth:`__init__` has set up."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -67,7 +67,7 @@ class Api:
     def request(
         self, method: str, path: str, body: Any = None, *, kind: str = "application/json", seconds: float = 60
     ) -> Any:
-        """One request; its answer."""
+        """Send a request, and return its answer."""
         connection = _Connection(self._folder, "api.sock", seconds)
         try:
             connection.request(method, path, json.dumps(body) if body is not None else None, {"Content-Type": kind})
@@ -80,7 +80,7 @@ class Api:
         return json.loads(content) if content[:1] in (b"{", b"[") else content.decode()
 
     def get(self, path: str) -> Any:
-        """GET."""
+        """GET an object."""
         return self.request("GET", path)
 
     def merge(self, path: str, body: Any) -> Any:
@@ -88,7 +88,7 @@ class Api:
         return self.request("PATCH", path, body, kind="application/merge-patch+json")
 
     def gone(self, path: str) -> bool:
-        """Whether there is no such object."""
+        """Whether the object does not exist."""
         try:
             self.get(path)
         except ApiError as error:
@@ -105,8 +105,8 @@ class Api:
 
 
 class Watch:
-    """What happens to the objects of a path, each with the time at which it was heard, from a
-    thread of its own.
+    """The events of the objects in a path, each with the time of its arrival. A thread receives
+    them.
     """
 
     def __init__(self, api: Api, path: str, version: str) -> None:
@@ -128,7 +128,7 @@ class Watch:
             yield line
 
     def close(self) -> None:
-        """Hear no more."""
+        """Stop receiving events."""
         with contextlib.suppress(OSError):
             if self._connection.sock is not None:
                 self._connection.sock.shutdown(socket.SHUT_RDWR)

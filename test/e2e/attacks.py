@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile pods: what they send changes nothing, whether they have CAP_NET_RAW or not, and whether
-their own port is open or not.
+"""Attacks by hostile pods change nothing, whether the pods have CAP_NET_RAW or not, and whether
+their own port is open or closed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ VALUE = "alice"
 
 
 def _namespace(name: str) -> list[dict[str, Any]]:
-    """A namespace whose service account ``fast`` has the right to the fast path."""
+    """A namespace whose service account ``fast`` may use the fast path."""
     rbac = "rbac.authorization.k8s.io"
     where = {"name": "fast-path", "namespace": name}
     return [
@@ -82,7 +82,7 @@ def _namespace(name: str) -> list[dict[str, Any]]:
 def _pod(
     namespace: str, name: str, node: str, *, account: str = "default", asks: bool = False, raw: bool = True
 ) -> dict[str, Any]:
-    """A pod on a node. Without ``raw`` it has no capability at all, and is not root."""
+    """A pod on a node. Without ``raw`` it has no capabilities and does not run as root."""
     template = fixtures.template(name, probe=False)
     if not raw:
         template["spec"]["containers"][0]["securityContext"] |= {
@@ -101,7 +101,7 @@ def _pod(
 
 
 def _dropped(node: Node, switch: str) -> Counter[str]:
-    """What a switch has counted."""
+    """A switch's counters of events."""
     return Counter(json.loads(node.run("netcraqctl", "-o", "json", "switch", "counters", switch))[0]["events"])
 
 
@@ -112,8 +112,8 @@ def _number(text: str, pattern: str) -> int:
 
 
 class _Target:
-    """What is attacked: a key of a namespace, and a key of etcd's, with all that must not change of
-    them.
+    """The targets of the attack, a key of a namespace and a key of etcd, with everything about them
+    that must not change.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -127,7 +127,7 @@ class _Target:
         self.nodes = ",".join(node.address for node in cluster.nodes)
 
     def place(self) -> None:
-        """Have the keys there."""
+        """Create the keys, and wait until both are in the network."""
         first = self.cluster.first
         self.keys["own"] = json.loads(
             first.run("netcraqctl", "-o", "json", "chain", "add-key", f"ns/{SPACE}/leader", VALUE)
@@ -142,7 +142,7 @@ class _Target:
         self.cluster.kubectl.apply(config)
 
         def placed() -> int | None:
-            self.read_object()  # what nobody reads is not placed
+            self.read_object()  # only keys that are read are placed
             found = json.loads(
                 first.run("netcraqctl", "-o", "json", "chain", "keys", "--prefix", f"etcd:{self.object}")
             )
@@ -152,11 +152,11 @@ class _Target:
         self.before = self.seen()
 
     def read_object(self) -> dict[str, Any]:
-        """The object, as the API server has it."""
+        """The object, from the API server."""
         return self.cluster.kubectl.json("-n", SPACE, "get", "configmap", "guarded")
 
     def seen(self) -> dict[str, Any]:
-        """The values: in the network as a node reads them, and in etcd."""
+        """The values of the keys: in the network as a node reads them, and in etcd."""
         first = self.cluster.first
         cells = {
             name: json.loads(first.run("netcraqctl", "-o", "json", "get", str(key))) for name, key in self.keys.items()
@@ -168,10 +168,10 @@ class _Target:
         }
 
     def unchanged(self, after: str) -> None:
-        """Nothing of it has changed."""
+        """Check that nothing has changed."""
         now = self.seen()
         for name, was in self.before.items():
-            if name == "etcd":  # its answers have the store's revision, which others move
+            if name == "etcd":  # its answers have the store's revision, which other writes change
                 require(
                     _object_fields(now[name]) == _object_fields(was),
                     f"after {after}, etcd has another object: {now[name]}",
@@ -185,10 +185,10 @@ def _object_fields(text: str) -> list[str]:
 
 
 def attacks(cluster: Cluster) -> str:
-    """Pods with and without CAP_NET_RAW send all that testpod knows; then one floods its switch
-    alongside one that may use it, and the gateway.
+    """Pods with and without CAP_NET_RAW send every attack that testpod knows. Then one of them
+    floods its switch and the gateway while a legitimate pod on its node uses the switch.
     """
-    kubectl, node = cluster.kubectl, cluster.nodes[0].name  # where the gateway is
+    kubectl, node = cluster.kubectl, cluster.nodes[0].name  # the node with the gateway
     kubectl.apply(*_namespace(SPACE), *_namespace(OTHER))
     target = _Target(cluster)
     target.place()
@@ -273,7 +273,7 @@ def attacks(cluster: Cluster) -> str:
 
 
 def _refused(cluster: Cluster, node: str) -> None:
-    """A pod that asks for the fast path without the right to it is not made."""
+    """A pod that requests the fast path without the right to it is rejected."""
     try:
         cluster.kubectl.apply(_pod(SPACE, "asks", node, asks=True))
     except NodeError as error:
@@ -283,15 +283,15 @@ def _refused(cluster: Cluster, node: str) -> None:
 
 
 def _write(cluster: Cluster, target: _Target) -> None:
-    """Sessions can be leased and used: by a node, and nobody has used them up."""
+    """A node can still lease and use sessions, so the attack has not used them up."""
     for value in ("bob", VALUE):
         cluster.first.run("netcraqctl", "put", str(target.keys["own"]), value)
     target.before = target.seen()
 
 
 def _flood(cluster: Cluster, target: _Target, attack: Any, probe: Any) -> str:
-    """A pod sends as fast as it can alongside a victim of the same node; how long the victim's and
-    the gateway's answers take.
+    """A pod sends as fast as it can while a victim on the same node works. Returns the latency of
+    the victim's and the gateway's answers.
     """
 
     def gateway() -> str:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The address before several API servers: Debian's haproxy in the nodes' network, with the checks
-that docs/kubernetes.md tells operators to make.
+"""The load balancer in front of several API servers: Debian's haproxy in the nodes' network, with
+the health checks that docs/kubernetes.md tells operators to configure.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ that it has are closed: kubelets and pods go to another at once.
 
 
 class Balancer:
-    """Connections to one address go to API servers that are ready."""
+    """Forwards connections to one address to API servers that are ready."""
 
     def __init__(self, lan: Lan, address: str, servers: dict[str, str], folder: Path) -> None:
         config = folder / "haproxy.cfg"
@@ -49,6 +49,6 @@ class Balancer:
         raise NodeError(f"haproxy ended with {code}: {(folder / 'haproxy.log').read_text()[-1000:]}")
 
     def close(self) -> None:
-        """Close the address."""
+        """Stop the balancer."""
         self._process.kill()
         self._process.wait()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NetCRAQ behind the plugin that is the cluster's network: what that one does it continues doing,
-as fast, and has to itself again when NetCRAQ is removed.
+"""NetCRAQ chained after another CNI plugin, which is the cluster's network. That plugin continues
+to work as before, as fast as before, and is alone again when NetCRAQ is removed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MADE_ANEW = (
     (re.compile(r"\b8000\.(?:[0-9a-f]{1,2}:){5}[0-9a-f]{1,2}\b"), "BRIDGE"),
     (re.compile(r"\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b"), "MAC"),
     (re.compile(r"\bfe80::[0-9a-f:]+"), "LINK-LOCAL"),
-    # whether a bridge has a port that is up: pods that were on the node may be elsewhere
+    # whether a bridge has an active port: the pods may be on other nodes than before
     (re.compile(r"\bNO-CARRIER,|,LOWER_UP\b| linkdown\b"), ""),
     (re.compile(r"\bstate (?:UP|DOWN|UNKNOWN)\b"), "state"),
 )
@@ -58,12 +58,12 @@ OF_ANOTHER_POD = (
 
 
 def there(cluster: Cluster) -> str:
-    """The other plugin's network works, and pods of before NetCRAQ are on it."""
+    """The other plugin's network works, and has pods that are older than NetCRAQ's installation."""
     kubectl = cluster.kubectl
     kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=240s")
     kubectl.apply(fixtures.daemon_set("plain"))
     kubectl.rollout("daemonset/plain")
-    acceptance.system(cluster)  # names of services are asked for
+    acceptance.system(cluster)  # includes a lookup of service names
     found = acceptance.network(cluster)
     kubectl("delete", "daemonset", "web", "peer")
     until("the tests' pods are gone", lambda: not pods(cluster, "web", "peer"))
@@ -74,7 +74,7 @@ def there(cluster: Cluster) -> str:
 
 
 def joins(cluster: Cluster) -> str:
-    """NetCRAQ's agents put themselves behind the plugin that is there."""
+    """NetCRAQ's agents chain themselves after the existing plugin."""
     begin = time.monotonic()
     install.install(cluster)
     install.wait(cluster)
@@ -94,8 +94,8 @@ def joins(cluster: Cluster) -> str:
 
 
 def speed(cluster: Cluster) -> str:
-    """Pods with a port at the switch are as fast as those that were there before NetCRAQ: the two
-    take turns, between pods of two nodes and of one.
+    """Pods with a port at the switch are as fast as pods from before NetCRAQ's installation. The
+    two take turns, between pods of two nodes and of one node.
     """
     kubectl = cluster.kubectl
     kubectl.apply(fixtures.daemon_set("ported"))
@@ -129,9 +129,9 @@ def speed(cluster: Cluster) -> str:
 
 
 def leaves(cluster: Cluster) -> str:
-    """Removing NetCRAQ leaves the other plugin's files and interfaces as they were, with its pods
-    running, and nothing of NetCRAQ's but a binary that nobody calls. Where a node was switched off
-    in between, what that changes of itself does not count: see :func:`but_for_a_start`.
+    """After NetCRAQ's removal, the other plugin's files and interfaces are as before, and its pods
+    run. NetCRAQ leaves only a binary that nothing calls. On a node that was switched off in
+    between, changes from the restart do not count: see :func:`but_for_a_start`.
     """
     kubectl = cluster.kubectl
     kubectl("delete", "netcraqchain", "--all")
@@ -147,7 +147,7 @@ def leaves(cluster: Cluster) -> str:
         until(f"{node.name}'s list is as it was", lambda node=node: _list_as_it_was(cluster, node), 120)
         until(f"{node.name} is clean", lambda node=node: _clean(node), 60)
     took = time.monotonic() - begin
-    talk = acceptance.network(cluster)  # pods that had a port
+    talk = acceptance.network(cluster)  # uses pods that had a port
     kubectl("delete", "daemonset", "web", "peer")
     until("the tests' pods are gone", lambda: not pods(cluster, "web", "peer"))
     for node in cluster.nodes:
@@ -160,8 +160,8 @@ def leaves(cluster: Cluster) -> str:
 
 
 def picture(node: Node) -> str:
-    """What is to be seen of the other plugin's interfaces on a node: links, addresses, routes,
-    disciplines, filters and programs, except for what comes and goes with pods.
+    """The other plugin's interfaces on a node: links, addresses, routes, queueing disciplines,
+    filters and programs, without those that belong to single pods.
     """
     seen = []
     for command in (
@@ -173,15 +173,15 @@ def picture(node: Node) -> str:
         "tc filter show dev eth0 ingress",
     ):
         said = node.execute(command.split(), check=False).stdout
-        said = re.sub(r"(\w+_timer) +[\d.]+", r"\1", said)  # of bridges, which go down all the time
+        said = re.sub(r"(\w+_timer) +[\d.]+", r"\1", said)  # bridge timers, which count down all the time
         seen += [f"{command}: {' '.join(line.split())}" for line in said.splitlines()]
     return "\n".join(sorted(seen))
 
 
 def but_for_a_start(seen: str, *, here: bool) -> str:
-    """A node's picture without what changes when nodes are switched off and on: on all nodes pods
-    are others, whose interfaces differ from those that were there by names and addresses alone; on
-    the node itself (``here``) all interfaces are made again.
+    """A node's picture without what a restart of nodes changes. On all nodes the pods are new ones,
+    whose interfaces differ only in names and addresses. On the restarted node (``here``) all
+    interfaces are new.
     """
     lines = set()
     for line in seen.splitlines():
@@ -193,14 +193,14 @@ def but_for_a_start(seen: str, *, here: bool) -> str:
 
 
 def _settled(node: Node) -> str:
-    """The picture of a node if nothing comes and goes; empty where something does."""
+    """The picture of a node if it is stable for a while; otherwise an empty string."""
     first = picture(node)
     time.sleep(SETTLE)
     return first if picture(node) == first else ""
 
 
 def _as_it_was(node: Node, anew: Sequence[str]) -> bool:
-    """NodeError where it is not. ``again`` are the nodes that were switched off in between."""
+    """Raise NodeError if a node has changed. ``anew`` are the nodes restarted in between."""
     now, before = picture(node), _before[node.name][1]
     if anew:
         now, before = (but_for_a_start(seen, here=node.name in anew) for seen in (now, before))

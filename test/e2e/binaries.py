@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build what a cluster is made of, from published Go modules alone.
+"""Build the cluster's programs, only from published Go modules.
 
-The Kubernetes commands take minutes, so they are kept in a cache outside the checkout, by version
-(:func:`settings.cache`); a stamp alongside them says what they were built from. The project's own
-commands are built each time: Go's build cache makes that short.
+The Kubernetes commands take minutes to build, so they are kept in a cache outside the checkout, by
+version (:func:`settings.cache`). A stamp file next to them records what they were built from. The
+project's own commands are built each time, which Go's build cache makes fast.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ Say = Callable[[str], None]
 
 
 class BuildError(Exception):
-    """A build that failed, with the end of what the compiler said."""
+    """A build that failed, with the end of the compiler's output."""
 
 
 def compiler() -> str:
-    """The go command: make names the one of .venv where the machine has none that is new enough."""
+    """The go command. make sets it to the one in .venv if the machine's is too old or missing."""
     command = os.environ.get("GO", "go")
     return str(settings.ROOT / command) if "/" in command else command
 
 
 def go(arguments: Sequence[str], folder: Path, **environment: str) -> None:
-    """Run Go for static binaries that do not know where they were built."""
+    """Run Go to build static binaries that do not contain the path of their sources."""
     env = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", **environment}
     env["GOFLAGS"] = f"{env.get('GOFLAGS', '')} -trimpath -buildvcs=false".strip()
     done = subprocess.run([compiler(), *arguments], cwd=folder, env=env, capture_output=True, text=True, check=False)
@@ -79,14 +79,14 @@ def go(arguments: Sequence[str], folder: Path, **environment: str) -> None:
 
 
 def kubernetes(say: Say) -> Path:
-    """The folder with the Kubernetes commands, etcd, etcdctl and coredns; built if this machine has
-    not got them yet.
+    """The folder with the Kubernetes commands, etcd, etcdctl and coredns, which are built if the
+    cache does not have them yet.
     """
     cache = settings.cache()
     folder = cache / "bin"
     folder.mkdir(parents=True, exist_ok=True)
     with open(cache / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two checkouts may want it at once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two checkouts may need the cache at the same time
         stamp, wanted = cache / "built-from", _fingerprint()
         if stamp.exists() and stamp.read_text() == wanted:
             return folder
@@ -106,7 +106,7 @@ def kubernetes(say: Say) -> Path:
 
 
 def flannel(say: Say) -> Path:
-    """The folder with flanneld, and with flannel's CNI plugin; built if this machine has not got
+    """The folder with flanneld and flannel's CNI plugin, which are built if the cache does not have
     them yet.
     """
     cache = settings.cache().parent / f"flannel-{settings.FLANNEL}"
@@ -118,7 +118,7 @@ def flannel(say: Say) -> Path:
         stamp, wanted = cache / "built-from", _sums(modules)
         if not stamp.exists() or stamp.read_text() != wanted:
             say(f"building flannel {settings.FLANNEL} into {cache}, once")
-            # Its backend udp is C.
+            # flanneld's udp backend is written in C.
             build = ["build", "-tags", "netgo,osusergo", "-ldflags", STATIC, "-o", str(folder / "flanneld")]
             go([*build, "github.com/flannel-io/flannel"], settings.HERE / "flannel", CGO_ENABLED="1")
             plugin = "github.com/containernetworking/plugins/plugins/meta/flannel"
@@ -128,13 +128,13 @@ def flannel(say: Say) -> Path:
 
 
 def flannel_manifest() -> Path:
-    """flannel's own manifest, of its module."""
+    """flannel's own manifest, from its module."""
     folder = module_folder(settings.HERE / "flannel", "github.com/flannel-io/flannel")
     return folder / "Documentation" / "kube-flannel.yml"
 
 
 def module_folder(requiring: Path, module: str) -> Path:
-    """The folder with a module's files, of the version that the module in ``requiring`` names."""
+    """The folder with a module's files, in the version that ``requiring``'s module needs."""
     command = [compiler(), "list", "-m", "-f", "{{.Dir}}", module]
     env = {**os.environ, "GOWORK": "off"}
     done = subprocess.run(command, cwd=requiring, env=env, capture_output=True, text=True, check=False)
@@ -144,8 +144,8 @@ def module_folder(requiring: Path, module: str) -> Path:
 
 
 def build_kubernetes(folder: Path, version: str) -> None:
-    """Build the commands of k8s.io/kubernetes. kubeadm compares versions, so they are told theirs
-    as a release's are.
+    """Build the commands of k8s.io/kubernetes. kubeadm compares versions, so the build sets their
+    version as a release's build does.
     """
     major, minor = version.removeprefix("v").split(".")[:2]
     facts = {
@@ -162,8 +162,8 @@ def build_kubernetes(folder: Path, version: str) -> None:
 
 
 def next_patch(say: Say) -> Path:
-    """The folder with the same commands by the name of the next patch release: what an upgrade is
-    tried with. They are linked again, from what is compiled.
+    """The folder with the same commands under the version of the next patch release, to test an
+    upgrade. Only the linking is repeated.
     """
     folder = settings.cache() / "next"
     folder.mkdir(parents=True, exist_ok=True)
@@ -183,7 +183,7 @@ def own(folder: Path) -> Path:
     for name, package in OWN.items():
         go(["build", "-ldflags", "-s -w", "-o", str(folder / name), package], settings.ROOT)
     (folder / "kubectl-netcraq").unlink(missing_ok=True)
-    (folder / "kubectl-netcraq").symlink_to("netcraqctl")  # kubectl's plugin
+    (folder / "kubectl-netcraq").symlink_to("netcraqctl")  # the plugin for kubectl
     helm = ["build", "-ldflags", "-s -w", "-o", str(folder / "helm"), "helm.sh/helm/v3/cmd/helm"]
     go(helm, settings.ROOT / "cni-plugin" / "deploy" / "chartgen")
     pipelets = [
@@ -205,8 +205,8 @@ def own(folder: Path) -> Path:
 
 
 def last_release(folder: Path) -> bool:
-    """Put the source of NetCRAQ's last release into ``folder``/source, and what is in its agent's
-    image into ``folder``/bin. False if the checkout lacks that commit.
+    """Put the source of NetCRAQ's last release into ``folder``/source, and the files of its agent's
+    image into ``folder``/bin. Returns false if the checkout lacks that commit.
     """
     _, commit = settings.last_release()
     packed = subprocess.run(["git", "archive", commit], cwd=settings.ROOT, capture_output=True, check=False)
@@ -222,13 +222,13 @@ def last_release(folder: Path) -> bool:
 
 
 def _fingerprint() -> str:
-    """What decides about the binaries in the cache."""
+    """Everything that determines the binaries in the cache."""
     sums = _sums(("kubernetes", "coredns")).strip()
     return f"{settings.KUBERNETES} etcd {settings.etcd()} coredns {settings.COREDNS} {sums}\n"
 
 
 def _sums(modules: Sequence[str]) -> str:
-    """A hash of what modules are built from."""
+    """A hash of the requirements of modules."""
     sums = hashlib.sha256()
     for module in modules:
         for name in ("go.mod", "go.sum"):

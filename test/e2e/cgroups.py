@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The control groups that a node begins with, of version 1 or 2, whichever this machine has."""
+"""The cgroups of a node, in version 1 or 2, whichever this machine has."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from e2e.init import CGROUPS, CONTROLLERS
 
 
 def version() -> int:
-    """1 or 2. A machine with both (``/sys/fs/cgroup/unified``) counts as 1: its controllers are
-    there.
+    """The cgroup version, 1 or 2. A machine with both (``/sys/fs/cgroup/unified``) counts as 1,
+    because its controllers are in version 1.
     """
     return 2 if (CGROUPS / "cgroup.controllers").exists() else 1
 
 
 def controllers() -> list[str]:
-    """The hierarchies of version 1 that this machine has; none with version 2."""
+    """The hierarchies of version 1 on this machine; none with version 2."""
     return [] if version() == 2 else [name for name in CONTROLLERS if (CGROUPS / name / "cgroup.procs").exists()]
 
 
 def make(group: str) -> list[str]:
-    """Make the groups ``group`` (``a/b``), one in each hierarchy; the folders."""
+    """Make the groups ``group`` (``a/b``), one in each hierarchy. Returns their folders."""
     if version() == 2:
         return [str(_make2(group))]
     folders = []
@@ -33,8 +33,8 @@ def make(group: str) -> list[str]:
         for part in group.split("/"):
             folder /= part
             folder.mkdir(exist_ok=True)
-            # all of the machine's: kubelet gives its pods what it sees in /sys, and would be
-            # refused
+            # All of the machine's CPUs and memory nodes: kubelet assigns to its pods those that it
+            # finds in /sys, which a smaller set would not allow.
             if name == "cpuset":
                 for kind in ("cpuset.cpus", "cpuset.mems"):
                     (folder / kind).write_text((folder.parent / kind).read_text())
@@ -44,8 +44,8 @@ def make(group: str) -> list[str]:
 
 
 def _give(weight: Path, one: int) -> None:
-    """Give the nodes together the processor's time of eight processes, where others compete for it:
-    as one they would not renew leases in time.
+    """Give all nodes together the CPU weight of eight processes. With the weight of one, they would
+    not renew leases in time on a busy machine.
     """
     with contextlib.suppress(OSError):
         weight.write_text(str(8 * one))
@@ -56,7 +56,7 @@ def _make2(group: str) -> Path:
     for part in group.split("/"):
         wanted = (folder / "cgroup.controllers").read_text().split()
         for name in wanted:
-            with contextlib.suppress(OSError):  # one that cannot be had here is not needed by all
+            with contextlib.suppress(OSError):  # not every node needs a controller that is unavailable here
                 (folder / "cgroup.subtree_control").write_text(f"+{name}")
         folder /= part
         folder.mkdir(exist_ok=True)
@@ -65,8 +65,8 @@ def _make2(group: str) -> Path:
 
 
 def remove(group: str, seconds: float = 15) -> None:
-    """Remove the groups and all below them. They empty themselves while the processes of a killed
-    node go.
+    """Remove the groups and all groups below them. They become empty while the processes of a
+    killed node end.
     """
     roots = [CGROUPS / group] if version() == 2 else [CGROUPS / name / group for name in controllers()]
     deadline = time.monotonic() + seconds

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chain, as its resource shows it."""
+"""The NetCRAQ chain, as its Kubernetes resource shows it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ NAME = "main"
 
 
 def status(kubectl: Kubectl) -> dict[str, Any]:
-    """The chain's status; empty before there is one."""
+    """The chain's status; empty before the chain exists."""
     return kubectl.json("get", "netcraqchain", NAME).get("status", {})
 
 
 def members(kubectl: Kubectl) -> list[str]:
-    """The nodes of the chain, head first, where all of them are ready; otherwise none."""
+    """The nodes of the chain, head first, if all of them are ready; otherwise none."""
     found = status(kubectl).get("members", [])
     return [member["node"] for member in found] if all(member["ready"] for member in found) else []
 
 
 def is_ready(kubectl: Kubectl) -> bool:
-    """Whether it serves, and is what its specification says."""
+    """Whether the chain serves, with the length in its specification."""
     found = {condition["type"]: condition["status"] for condition in status(kubectl).get("conditions", [])}
     return found.get("Ready") == found.get("FullLength") == "True"
 
@@ -43,7 +43,7 @@ ETCD = ("--endpoints=https://localhost:2379", *PKI)
 
 
 def train(cluster: Cluster) -> None:
-    """Train a dictionary on the cluster's own objects, without which the large ones do not fit a
+    """Train a dictionary on the cluster's own objects. Without it, large objects do not fit into a
     cell (docs/etcd.md).
     """
     cluster.first.run("sh", "-c", f"etcdctl {' '.join(ETCD)} get --prefix /registry/ -w json > /mnt/export.json")
@@ -54,13 +54,13 @@ PLACED = "/netcraq/gateway/placed/"
 
 
 def placed(cluster: Cluster, prefix: str = "") -> list[str]:
-    """The keys of etcd's that are in the network, as etcd itself knows it, and begin so."""
+    """The etcd keys with a prefix that are in the network, according to etcd."""
     said = cluster.first.run("etcdctl", *ETCD, "get", "--prefix", PLACED + prefix, "--keys-only")
     return [line.removeprefix(PLACED) for line in said.splitlines() if line]
 
 
 def forms(cluster: Cluster) -> str:
-    """The chain forms over the nodes' switches."""
+    """The chain forms from the nodes' switches."""
     train(cluster)
     kubectl, begin = cluster.kubectl, time.monotonic()
     kubectl("apply", "-f", str(cluster_images.DEPLOY / "chain.yaml"))
@@ -75,14 +75,14 @@ _before: list[int] = []
 
 
 def settled(kubectl: Kubectl) -> int:
-    """How many keys are placed, once their number hardly grows any more."""
+    """The number of placed keys, once it has almost stopped growing."""
     found = status(kubectl).get("placedKeys", 0)
     _before.append(found)
     return found if len(_before) > 1 and found > 20 and found <= 1.02 * _before[-2] else 0
 
 
 def serves(cluster: Cluster) -> str:
-    """Keys of the API server are placed, and the network answers for them."""
+    """Keys of the API server are placed, and the network answers reads of them."""
     kubectl = cluster.kubectl
     placed = until("keys are placed", lambda: settled(kubectl), every=5)
     before = ask(cluster.first)

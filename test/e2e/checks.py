@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which checks there are, of which kind of cluster, and in which order they are made."""
+"""The checks, the clusters that they apply to, and their order."""
 
 from __future__ import annotations
 
@@ -161,15 +161,15 @@ CLUSTERS = {
 
 
 def of(cni: str, control_planes: int) -> dict[str, Check | str]:
-    """The checks of a cluster with this network, and so many control-plane nodes."""
+    """The checks of a cluster with this network and this number of control-plane nodes."""
     if control_planes > 1:
         return SEVERAL
     return OWN if cni == "own" else CHAINED
 
 
 def with_needs(only: Sequence[str], wanted: Iterable[str]) -> list[str]:
-    """The checks that ``only`` names and those that they need, in the order in which all that the
-    cluster has (``wanted``) are made.
+    """The checks that ``only`` names and the checks that these need, in the order of ``wanted``,
+    which are all checks of the cluster.
     """
     made, todo = set[str](), list(only)
     while todo:
@@ -179,7 +179,7 @@ def with_needs(only: Sequence[str], wanted: Iterable[str]) -> list[str]:
 
 
 def refusal(only: Sequence[str], cni: str, control_planes: int, *, gateway: bool = True) -> str:
-    """Why the checks that ``only`` names cannot be made in such a cluster; "" where they can."""
+    """Why the checks that ``only`` names cannot run in such a cluster; "" if they can."""
     there = [name for name in of(cni, control_planes) if gateway or name not in NEED_GATEWAY]
     said = [_why(name, there, of(cni, control_planes)) for name in only if name not in there]
     return "\n".join([*said, f"this cluster's checks are: {', '.join(there)}"]) if said else ""

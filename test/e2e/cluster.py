@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bring a cluster up, and take it down."""
+"""Start and stop a cluster."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ NEEDED = ("containerd", "runc", "ctr", "conntrack", "nft", "iptables", "unshare"
 
 
 class Say:
-    """Progress, with the seconds since the beginning."""
+    """Prints progress, with the seconds since the start."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
 
     def __call__(self, text: str) -> None:
-        """Say how far it is."""
+        """Print a step."""
         print(f"[{time.monotonic() - self._start:6.1f} s] {text}", flush=True)
 
 
 class Cluster:
-    """Three nodes; a context manager that leaves nothing behind but logs."""
+    """A cluster of three nodes: a context manager that leaves only logs behind."""
 
     def __init__(
         self,
@@ -67,11 +67,11 @@ class Cluster:
         self.nodes: list[Node] = []
 
     def __enter__(self) -> Cluster:
-        """Bring it up: built, switched on, joined; without a network for pods."""
+        """Build, start and join the nodes. Pods have no network yet."""
         settings.OUT.mkdir(parents=True, exist_ok=True)
         self._lock = open(settings.OUT / "lock", "w")
-        self._claim(30)  # one that was told to end takes some seconds
-        cgroups.remove(self.group)  # of a run that was killed; its processes are gone with it
+        self._claim(30)  # a cluster that was told to end takes some seconds
+        cgroups.remove(self.group)  # of a killed run, whose processes ended with it
         shutil.rmtree(self.folder, ignore_errors=True)
         kubernetes = binaries.kubernetes(self.say)
         self.say("building the project's commands and images")
@@ -93,7 +93,7 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take it down."""
+        """Stop the cluster."""
         if self.balancer is not None:
             self.balancer.close()
         for node in self.nodes:
@@ -103,14 +103,14 @@ class Cluster:
         for node in self.nodes:
             node.forget()
         for folder in reversed(self._made):
-            with contextlib.suppress(OSError):  # somebody else may use it by now
+            with contextlib.suppress(OSError):  # another user of the folder may have come
                 folder.rmdir()
         (settings.OUT / "mount-points").unlink(missing_ok=True)
         self._lock.close()
 
     @property
     def first(self) -> Node:
-        """The first control-plane node, and mostly the only one."""
+        """The first control-plane node, which is usually the only one."""
         return self.nodes[0]
 
     @property
@@ -120,21 +120,21 @@ class Cluster:
 
     @property
     def kubectl(self) -> Kubectl:
-        """kubectl on the first control-plane node that is switched on. Where there are several it
-        asks any of their API servers that is ready.
+        """kubectl on the first control-plane node that is switched on. If there are several, it
+        connects to any API server that is ready.
         """
         return Kubectl(next((node for node in self.controls if node.alive()), self.first))
 
     @property
     def other(self) -> OtherNetwork:
-        """The network that NetCRAQ is put behind, if there is one."""
+        """The network that NetCRAQ is chained after, if there is one."""
         if self._other is None:
             raise NodeError("NetCRAQ is this cluster's network")
         return self._other
 
     @property
     def chained(self) -> bool:
-        """Whether NetCRAQ is put behind another network."""
+        """Whether NetCRAQ is chained after another network."""
         return self._other is not None
 
     def node(self, name: str) -> Node:
@@ -149,13 +149,13 @@ class Cluster:
             self.wait_node(node)
 
     def wait_node(self, node: Node) -> None:
-        """Wait until a node is up, and make what the other network has on it."""
+        """Wait until a node is up, and then make the other network's routes on it."""
         node.wait()
         if self._other is not None:
             self._other.connect(node)
 
     def load_images(self, archives: dict[str, Path]) -> None:
-        """Put images on the nodes."""
+        """Load images into the nodes' containerd."""
         loading = []
         for node in self.nodes:
             wanted = [
@@ -178,7 +178,7 @@ class Cluster:
                 raise NodeError(f"{node.name}: importing images: {complaint}")
 
     def _claim(self, seconds: float) -> None:
-        """Be the only cluster of this checkout."""
+        """Acquire the lock that allows one cluster per checkout."""
         deadline = time.monotonic() + seconds
         while True:
             try:
@@ -225,7 +225,7 @@ class Cluster:
             config = kubeadm.join(node.name, node.addresses, server, control_plane=another)
             (node.folder / "mnt" / "kubeadm.yaml").write_text(config)
             process = self._start_kubeadm(node, "join")
-            if another:  # etcd takes in one member at a time
+            if another:  # etcd accepts only one new member at a time
                 self._finish(node, "join", process)
                 self.say(f"{node.name} has joined the control plane")
             else:
@@ -238,8 +238,8 @@ class Cluster:
             self.say(f"the network is {self._other.name}")
 
     def _start_kubeadm(self, node: Node, verb: str, *flags: str) -> subprocess.Popen[bytes]:
-        # The checks are about a machine that is all the node's; and etcd-monitor's manifest is
-        # there before kubeadm's own.
+        # The preflight checks assume a machine that belongs only to the node. They also reject
+        # etcd-monitor's manifest, which exists before kubeadm's own.
         command = ["kubeadm", verb, "--config", "/mnt/kubeadm.yaml", "--ignore-preflight-errors=all", *flags]
         with open(node.folder / "log" / f"kubeadm-{verb}.log", "wb") as log:
             return subprocess.Popen(
@@ -258,7 +258,7 @@ NODES_TAKE = 4 * 2**30
 
 
 def missing(control_planes: int = 1) -> list[str]:
-    """Why no cluster can be had on this machine; nothing where one can."""
+    """The reasons why this machine cannot run a cluster; an empty list if it can."""
     if os.geteuid() != 0:
         return ["root is needed"]
     needed = (*NEEDED, "haproxy") if control_planes > 1 else NEEDED
@@ -277,9 +277,9 @@ def missing(control_planes: int = 1) -> list[str]:
 
 
 def no_room(folder: Path) -> list[str]:
-    """Why nodes may not have their disks in a folder; nothing where they may. Below a hundredth of
-    what the file system holds kubelets throw away images, which nobody can pull again here, and a
-    node that is switched on again then starts nothing.
+    """The reasons why nodes may not have their disks in a folder; an empty list if they may. With
+    less than a hundredth of the file system free, kubelet deletes images. Nothing here could pull
+    them again, so a restarted node would start no pods.
     """
     disk = shutil.disk_usage(folder)
     if disk.free >= (least := disk.total // 100 + NODES_TAKE):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The images of the cluster: Kubernetes' own, and the project's."""
+"""The cluster's images: those of Kubernetes, and the project's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", 
 
 
 def write(folder: Path, kubernetes: Path, own: Path) -> dict[str, Path]:
-    """Write all archives into ``folder``; by name, where each is."""
+    """Write all archives into ``folder``. Returns their paths by image name."""
     wanted = [Image(f"{REGISTRY}/pause:{settings.PAUSE}", ["/testpod", "pause"], files={"testpod": own / "testpod"})]
     wanted += of_kubernetes(kubernetes, settings.KUBERNETES)
     etcd = {f"usr/local/bin/{name}": kubernetes / name for name in ("etcd", "etcdctl")}
@@ -33,7 +33,7 @@ def write(folder: Path, kubernetes: Path, own: Path) -> dict[str, Path]:
     wanted.append(
         Image(f"{REGISTRY}/coredns/coredns:{settings.COREDNS}", ["/coredns"], files={"coredns": kubernetes / "coredns"})
     )
-    # Programs of the machine's own /usr, where a pod sees that, look for their libraries there.
+    # A program of the machine's own /usr, which is mounted into a pod, finds its libraries there.
     libraries = {f"/{name}": f"usr/{name}" for name in ("lib", "lib64")}
     wanted.append(Image(TESTPOD, ["/testpod"], files={"testpod": own / "testpod"}, links=libraries))
     wanted += [from_containerfile(path, tag, own) for path, tag in project()]
@@ -41,7 +41,7 @@ def write(folder: Path, kubernetes: Path, own: Path) -> dict[str, Path]:
 
 
 def archive(folder: Path, wanted: list[Image]) -> dict[str, Path]:
-    """Write images into ``folder``; by name, where each is."""
+    """Write images into ``folder``. Returns their paths by image name."""
     archives = {}
     for image in wanted:
         name = image.tag.rpartition("/")[2].partition(":")[0]
@@ -51,7 +51,7 @@ def archive(folder: Path, wanted: list[Image]) -> dict[str, Path]:
 
 
 def of_kubernetes(folder: Path, version: str) -> list[Image]:
-    """The images with the commands of a version of Kubernetes, which are in ``folder``."""
+    """The images with the commands of one version of Kubernetes, which are in ``folder``."""
     wanted = [
         Image(f"{REGISTRY}/{name}:{version}", [name], files={f"usr/local/bin/{name}": folder / name})
         for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -60,7 +60,7 @@ def of_kubernetes(folder: Path, version: str) -> list[Image]:
 
 
 def of_flannel(built: Path) -> list[Image]:
-    """The images that flannel's manifest names, with what :func:`binaries.flannel` has built."""
+    """The images in flannel's manifest, with the programs of :func:`binaries.flannel`."""
     daemon = Image(f"ghcr.io/flannel-io/flannel:{settings.FLANNEL}", files={"opt/bin/flanneld": built / "flanneld"})
     add_xtables(daemon)
     plugin = Image(
@@ -72,27 +72,29 @@ def of_flannel(built: Path) -> list[Image]:
 
 
 def of_release(folder: Path) -> Image:
-    """The agent's image of NetCRAQ's last release, of what :func:`binaries.last_release` built."""
+    """The agent's image of NetCRAQ's last release, from the files that
+    :func:`binaries.last_release` built.
+    """
     version, _ = settings.last_release()
     path = containerfiles(folder / "source")["netcraq-agent"]
     return from_containerfile(path, f"localhost/netcraq/netcraq-agent:{version}", folder / "bin")
 
 
 def project() -> list[tuple[Path, str]]:
-    """The project's Containerfiles, and the names by which the manifests call what they make."""
+    """The project's Containerfiles, with the image names in the manifests."""
     return [(path, f"localhost/netcraq/{name}:dev") for name, path in containerfiles().items()]
 
 
 def _kube_proxy(tag: str, kubernetes: Path) -> Image:
-    """kube-proxy works with iptables, conntrack and nft."""
+    """The image of kube-proxy, which needs iptables, conntrack and nft."""
     return add_xtables(Image(tag, files={"usr/local/bin/kube-proxy": kubernetes / "kube-proxy"}))
 
 
 def add_xtables(image: Image) -> Image:
-    """Add iptables, conntrack and nft to an image: Debian's, with their libraries.
+    """Add Debian's iptables, conntrack and nft to an image, with their libraries.
 
-    xtables' extensions are loaded at run time, so nothing names them or what they need. Without
-    libxt_statistic (and libm, which that needs) a service with two backends is dead.
+    xtables loads its extensions at run time, so no binary names them or their libraries. Without
+    libxt_statistic (and libm, which it needs), a service with two backends does not work.
     """
     for name in ("xtables-nft-multi", "conntrack", "nft"):
         image.add_dynamic(program(name), f"/usr/sbin/{name}")
@@ -105,7 +107,7 @@ def add_xtables(image: Image) -> Image:
 
 
 def program(name: str) -> Path:
-    """Where a program of Debian's is."""
+    """The path of a program that Debian installs."""
     found = shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/bin")
     if found is None:
         raise ImageError(f"{name} is missing: make deps-k8s installs it")

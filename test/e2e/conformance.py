@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kubernetes' own end-to-end tests judge the cluster (make conformance)."""
+"""Kubernetes' own end-to-end tests run on the cluster (make conformance)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ HOURS = 8
 
 
 def conformance(cluster: Cluster, focus: str = FOCUS, skip: str = SKIP) -> str:
-    """Run Kubernetes' specs on the first node. ``out/k8s/conformance`` has what the certification
-    programme takes: ``e2e.log`` and ``junit_01.xml``.
+    """Run Kubernetes' specs on the first node. Afterwards ``out/k8s/conformance`` has the files
+    that the certification programme requires: ``e2e.log`` and ``junit_01.xml``.
     """
     folder, built = settings.OUT / "conformance", settings.cache() / "specs"
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def conformance(cluster: Cluster, focus: str = FOCUS, skip: str = SKIP) -> str:
     begin = time.monotonic()
     command = [
         "env",
-        "--chdir=/",  # what nsenter leaves has no name
+        "--chdir=/",  # after nsenter, the current directory has no path in the namespace
         "KUBECONFIG=/etc/kubernetes/admin.conf",
         str(binary),
         "-test.timeout=0",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several control-plane nodes, each with an etcd member, a gateway and an API server: what is lost
-and cut off is lost and cut off while the histories of all API servers are taken.
+"""Several control-plane nodes, each with an etcd member, a gateway and an API server. The tests
+kill and cut off parts of them while they record the histories of all API servers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CONFIRMED = 10
 
 @dataclass
 class Member:
-    """A member of etcd's."""
+    """An etcd member."""
 
     name: str
     id: str
@@ -43,14 +43,16 @@ class Member:
 
 
 def etcd(node: Node) -> list[Member]:
-    """The members of the cluster's etcd, as one of them says."""
+    """The members of the cluster's etcd, according to one of them."""
     members = json.loads(node.run("etcdctl", *chain.ETCD, "member", "list", "-w", "json"))["members"]
     leader = json.loads(node.run("etcdctl", *chain.ETCD, "endpoint", "status", "-w", "json"))[0]["Status"]["leader"]
     return [Member(one.get("name", ""), f"{one['ID']:x}", one["ID"] == leader) for one in members]
 
 
 def etcd_leader(cluster: Cluster, but: Node | None = None) -> Node:
-    """The node whose member leads; where ``but`` is given, one of the others, as these say."""
+    """The node of etcd's leader. With ``but``, the leader according to the other nodes, and not
+    ``but``.
+    """
     asked = next(node for node in cluster.controls if node.alive() and node is not but)
 
     def led() -> Node | None:
@@ -66,7 +68,7 @@ def living(cluster: Cluster) -> Node:
 
 
 def others(cluster: Cluster, node: Node) -> list[Node]:
-    """The other control-plane nodes."""
+    """All control-plane nodes except ``node``."""
     return [one for one in cluster.controls if one is not node]
 
 
@@ -77,13 +79,12 @@ def leader(cluster: Cluster) -> str:
 
 
 def answers(cluster: Cluster, node: Node) -> bool:
-    """Whether a node's API server is ready, and answers what has to be new: a list, for which it
-    asks etcd. Ready alone says nothing about a gateway or a member of etcd that was killed just
-    now, since the server asks for these once in a second, and says what it has heard before
-    meanwhile.
+    """Whether a node's API server is ready, and answers a request that needs current data: a list,
+    for which it queries etcd. Readiness alone does not prove that the gateway and the etcd member
+    are alive. The server checks those once a second, and repeats the last result in between.
     """
     pki = cluster.first.folder / "etc-kubernetes" / "pki"
-    client = f"{pki}/apiserver-kubelet-client"  # an administrator's, who needs no role
+    client = f"{pki}/apiserver-kubelet-client"  # an administrator's certificate, which needs no role
     administrator = ("--cert", f"{client}.crt", "--key", f"{client}.key")
     server = f"https://{host(node.address)}:6443"
     urls = (f"{server}/readyz", f"{server}/api/v1/namespaces?limit=1")
@@ -92,9 +93,7 @@ def answers(cluster: Cluster, node: Node) -> bool:
 
 
 def whole(cluster: Cluster) -> bool:
-    """Whether everything is as it ought to be: all members of etcd's, all API servers, all nodes,
-    the chain.
-    """
+    """Whether everything is in order: all etcd members, API servers, nodes, and the chain."""
     nodes = cluster.kubectl.items("nodes")
     ready = [
         node
@@ -111,20 +110,21 @@ def whole(cluster: Cluster) -> bool:
 
 
 def wait_whole(cluster: Cluster) -> float:
-    """Wait for it; the seconds that it took."""
+    """Wait until everything is in order. Returns the seconds that this took."""
     begin = time.monotonic()
     until("the control plane and the chain are whole", lambda: whole(cluster), 300, 0.5)
     return time.monotonic() - begin
 
 
 def kill(node: Node, program: str) -> None:
-    """Kill a program of a node's, all of its processes. There has to be one."""
+    """Kill all processes of a program on a node. There must be at least one."""
     node.run("sh", "-c", f"kill -KILL $(pidof {program})")
 
 
 def seen(cluster: Cluster) -> str:
-    """All API servers are asked at once: what one has written is in each list that another makes
-    then, and comes to each watch. The network answers for some of it.
+    """All API servers get requests at once. An object that one server has written is in every list
+    that another server makes afterwards, and reaches every watch. The network answers some of the
+    reads.
     """
     placed = until("keys are placed", lambda: chain.settled(cluster.kubectl), every=5)
     before = [gateway.ask(node) for node in cluster.controls]
@@ -137,8 +137,8 @@ def seen(cluster: Cluster) -> str:
 
 
 def leader_killed(cluster: Cluster) -> str:
-    """The agent with the controller is killed: the chain continues, and another agent leads, or the
-    next one of that node.
+    """The agent with the controller is killed. The chain continues, and another agent leads, or the
+    restarted agent of that node.
     """
     with Histories(cluster) as histories:
         time.sleep(5)
@@ -190,8 +190,8 @@ def etcd_leader_off(cluster: Cluster) -> str:
 
 
 def member_replaced(cluster: Cluster) -> str:
-    """A member of etcd's is replaced, as docs/kubernetes.md says: removed, its data gone, and taken
-    in again.
+    """An etcd member is replaced as docs/kubernetes.md describes: removed, its data deleted, and
+    added again.
     """
     victim = others(cluster, etcd_leader(cluster))[-1]
     other = others(cluster, victim)[0]
@@ -229,11 +229,11 @@ its own.
 
 
 def replace_member(cluster: Cluster, victim: Node, other: Node, member: str) -> None:
-    """What docs/kubernetes.md tells an operator to type."""
+    """The commands that docs/kubernetes.md tells an operator to type."""
     other.run("etcdctl", *chain.ETCD, "member", "remove", member)
     victim.run("rm", ETCD)
 
-    # the balancer may not have heard yet that this node's API server has lost its etcd
+    # the balancer may not know yet that this node's API server has lost its etcd
     def forgotten() -> bool:
         cluster.kubectl("-n", "kube-system", "delete", "pod", f"etcd-{victim.name}", "--force", "--ignore-not-found")
         return True
@@ -246,7 +246,7 @@ def replace_member(cluster: Cluster, victim: Node, other: Node, member: str) -> 
 
 
 def lead_etcd(cluster: Cluster, node: Node) -> None:
-    """Have a node's member lead etcd."""
+    """Make a node's member the leader of etcd."""
     before = etcd_leader(cluster)
     if before is not node:
         member = next(one for one in etcd(before) if one.name == node.name)
@@ -255,9 +255,9 @@ def lead_etcd(cluster: Cluster, node: Node) -> None:
 
 
 def cut_in_two(cluster: Cluster) -> str:
-    """The network is cut: the node whose agent and whose member of etcd lead on one side, the
-    majority on the other. The lone node's API server answers nothing that has to be new; the others
-    continue.
+    """The network is cut. On one side is the node whose agent and whose etcd member lead, on the
+    other side the majority. The lone node's API server answers no request that needs current data.
+    The other API servers continue.
     """
     victim = cluster.node(leader(cluster))
     lead_etcd(cluster, victim)
@@ -269,7 +269,7 @@ def cut_in_two(cluster: Cluster) -> str:
             rest = others(cluster, victim)
             after = etcd_leader(cluster, victim)
             ready = [node.name for node in cluster.controls if answers(cluster, node)]
-            histories.expect(victim)  # what it answers from now on it may: the cut's time ends here
+            histories.expect(victim)  # the time of the cut ends here: the server may answer from now on
             histories.excuse(victim)
         begin = time.monotonic()
         until(f"{victim.name}'s API server is ready", lambda: answers(cluster, victim), 300, 0.5)

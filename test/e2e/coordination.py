@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pods do with each other by the node API's libraries: keys, locks, an election, a service."""
+"""Pods coordinate through the node API's libraries: keys, locks, an election, a service."""
 
 from __future__ import annotations
 
@@ -39,12 +39,16 @@ MOMENT_BEFORE = 0.1
 
 
 def after_death(ttl: float) -> float:
-    """Seconds after which what a dead program held is another's (docs/coordination.md, "Locks")."""
+    """The seconds after which another program can own what a dead program held
+    (docs/coordination.md, "Locks").
+    """
     return ttl * 9 / 8
 
 
 def libraries(cluster: Cluster) -> str:
-    """In each language a pod puts, gets and watches a key, and is refused another namespace's."""
+    """In each language, a pod puts, gets and watches a key, and is denied a key of another
+    namespace.
+    """
     known, left_out = languages()
     said = []
     for (language, command), door in zip(known.items(), itertools.cycle(own(cluster)), strict=False):
@@ -64,8 +68,8 @@ def libraries(cluster: Cluster) -> str:
 
 
 def locks(cluster: Cluster) -> str:
-    """In each language a pod holds a lock and is killed: a pod on another node has it within its
-    time to live, and the old token is refused.
+    """In each language, a pod that holds a lock is killed. A pod on another node acquires the lock
+    within its time to live, and the old token is refused.
     """
     known, _ = languages()
     doors, took = own(cluster), []
@@ -98,7 +102,7 @@ def locks(cluster: Cluster) -> str:
 
 
 class Election:
-    """Pods on all nodes that want to lead, the last node's first, for some seconds."""
+    """Pods on all nodes campaign in an election. The last node's pod leads first."""
 
     def __init__(self, cluster: Cluster, seconds: float) -> None:
         doors = list(reversed(own(cluster)))
@@ -110,7 +114,7 @@ class Election:
             one.event("candidate")
 
     def passed_on(self, died: float) -> float:
-        """Seconds until another leads, after the last node's pod has died at ``died``."""
+        """The seconds until another pod leads, after the last node's pod has died at ``died``."""
 
         def led() -> Any:
             for one in self._others:
@@ -123,7 +127,7 @@ class Election:
             raise CheckError(f"{error}; {[event for one in self._others for event in one.events]}") from error
 
     def judge(self, died: float) -> None:
-        """All leaderships: never two at once, and tokens that grow."""
+        """Check all terms: no two overlap, and tokens grow."""
         terms = []
         for one in [self.leader, *self._others]:
             if one is self.leader:
@@ -142,8 +146,8 @@ class Election:
 
 
 def services(cluster: Cluster) -> str:
-    """Ten instances of a service are rolled over while a pod calls them: none that has been gone
-    for longer than its time to live is called.
+    """Ten instances of a service are rolled over while a pod calls them. The pod never calls an
+    instance that ended longer ago than its time to live.
     """
     kubectl, name = cluster.kubectl, "orders"
     template = pod_template(name, "program", "instance", name, str(INSTANCE_TTL), probe=True)
@@ -165,7 +169,7 @@ def services(cluster: Cluster) -> str:
     kubectl("-n", SPACE, "rollout", "restart", f"deployment/{name}")
     kubectl.rollout(f"deployment/{name}", SPACE)
     rolled = time.monotonic() - begin
-    time.sleep(2 * INSTANCE_TTL)  # by when the last that went must have been forgotten
+    time.sleep(2 * INSTANCE_TTL)  # by then the server must have dropped the last one that ended
     Program(cluster, SPACE, door.pod, "/testpod", "kill", str(pid), "TERM").result()
     found = caller.result()
     require(listed(), "other instances than the new ones are listed")
@@ -183,17 +187,18 @@ def services(cluster: Cluster) -> str:
 
 
 def loads(cluster: Cluster, seconds: float) -> Callable[[], str]:
-    """Have a pod on each node count for some seconds; the function that waits for what came of it.
+    """Make a pod on each node count for some seconds. Returns a function that waits for the results
+    and checks them.
 
-    Whatever happens meanwhile, no call fails; and of each count as much has to be there as was
-    acknowledged, and no more.
+    Whatever happens meanwhile, no call may fail, and each count must be exactly the number of
+    acknowledged increments.
     """
     running = [
         Program(cluster, SPACE, door.pod, "/testpod", "program", "load", "load", str(seconds), str(LOAD_PATIENCE))
         for door in own(cluster)
     ]
     for one in running:
-        one.event("counting")  # its keys are made: while the agent that leads is away, none are
+        one.event("counting")  # its keys exist: no keys can be made while the leading agent is away
 
     def judge() -> str:
         total = 0

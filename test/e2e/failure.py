@@ -24,9 +24,7 @@ PATH = "/api/v1/namespaces/default/configmaps"
 
 
 class Writer(threading.Thread):
-    """Creates objects and changes them, one after the other, and keeps in mind what was
-    acknowledged.
-    """
+    """Creates and changes objects, one after the other, and remembers the acknowledged writes."""
 
     def __init__(self, api: Api, acknowledged: dict[str, int] | None = None) -> None:
         super().__init__(daemon=True)
@@ -51,16 +49,16 @@ class Writer(threading.Thread):
             self._end.wait(0.1)
 
     def once(self) -> bool:
-        """Whether one write is acknowledged."""
+        """Write once; whether the write is acknowledged."""
         try:
-            self._write(5_000_000)  # an object that is not there yet
+            self._write(5_000_000)  # an object that does not exist yet
         except (ApiError, OSError, HTTPException):
             return False
         return True
 
     def _write(self, number: int) -> None:
-        """Four of five writes change an object, one makes a new one. A write that fails may have
-        been executed or not.
+        """Write an object. Four of five writes change an object, and one creates a new one. A
+        failed write may have been executed or not.
         """
         name = f"written-{number // 5}"
         body = {
@@ -76,12 +74,12 @@ class Writer(threading.Thread):
         self.acknowledged[name] = number
 
     def stop(self) -> None:
-        """Write no more."""
+        """Stop writing."""
         self._end.set()
         self.join(120)
 
     def lost(self) -> list[str]:
-        """What was acknowledged and is not there."""
+        """The acknowledged writes that are missing."""
         return [
             f"{name}: {found}, not {number}"
             for name, number in list(self.acknowledged.items())
@@ -93,8 +91,8 @@ class Writer(threading.Thread):
 
 
 def power_off(cluster: Cluster) -> str:
-    """A node goes: the chain continues without it, its pods are made elsewhere, a pod elsewhere
-    leads in the place of its own, no acknowledged write is lost. It comes back, and is a member
+    """A node is switched off. The chain continues without it, its pods start on other nodes, and
+    one of those pods leads. No acknowledged write is lost. When the node is back, it is a member
     again.
     """
     kubectl, victim = cluster.kubectl, cluster.nodes[-1]
@@ -137,8 +135,8 @@ def power_off(cluster: Cluster) -> str:
 
 
 def blackout(cluster: Cluster) -> str:
-    """All nodes lose their power at once, and get it back: the switches are empty, and what was
-    acknowledged is there all the same.
+    """All nodes lose their power at once, and get it back. The switches are empty, but all
+    acknowledged writes are there.
     """
     kubectl = cluster.kubectl
     with Api(cluster.first) as api:
@@ -162,7 +160,7 @@ def blackout(cluster: Cluster) -> str:
         lost = Writer(api, writer.acknowledged).lost()
         require(not lost, f"acknowledged writes are lost: {lost}")
     written = {**writer.acknowledged, **after.acknowledged}
-    # Keys that were in the network are written again when placement has found their slots lost.
+    # When placement has found that slots were lost, it writes their keys again.
     until("what was written can be deleted", lambda: _delete(kubectl, written), every=0.5)
     deleted = time.monotonic() - begin
     return (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Family:
-    """Prefixes of one family: of the nodes' link, of pods and of services."""
+    """Prefixes of one family: for the nodes' link, for pods and for services."""
 
     name: str
     link: str
@@ -17,11 +17,11 @@ class Family:
     services: str
 
     def address(self, number: int) -> str:
-        """An address of the link; the first is the router's."""
+        """An address on the link. The first one is the router's."""
         return str(ipaddress.ip_network(self.link)[number])
 
     def on_link(self, number: int) -> str:
-        """The same, with the length of the prefix."""
+        """An address on the link, with the length of the prefix."""
         return f"{self.address(number)}/{ipaddress.ip_network(self.link).prefixlen}"
 
 
@@ -33,10 +33,10 @@ CHOICES = {"ipv4": (IPV4,), "ipv6": (IPV6,), "dual": (IPV4, IPV6)}
 
 
 def host(address: str) -> str:
-    """An address as it stands in a URL."""
+    """An address in the form that a URL requires."""
     return f"[{address}]" if ":" in address else address
 
 
 def of(family: Family, addresses: list[str]) -> str:
-    """The address of a family among several."""
+    """The address of a family among several addresses."""
     return next(address for address in addresses if (":" in address) == (family is IPV6))

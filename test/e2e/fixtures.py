@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests run in the cluster."""
+"""The workloads that the tests run in the cluster."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def daemon_set(app: str) -> dict[str, Any]:
 
 
 def deployment(app: str, replicas: int, *, probe: bool = True) -> dict[str, Any]:
-    """Some pods anywhere."""
+    """A number of pods on any nodes."""
     spec = {"replicas": replicas, "selector": {"matchLabels": {"app": app}}, "template": template(app, probe=probe)}
     return {
         "apiVersion": "apps/v1",

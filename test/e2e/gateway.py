@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API server behind etcd-monitor: does it work as before, and how much of what it reads does
-the network answer?
+"""The API server with etcd-monitor in front of etcd: does it work as before, and how many of its
+reads does the network answer?
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ METRICS = "http://127.0.0.1:23791/metrics"
 
 @dataclass
 class Counts:
-    """What a gateway has counted since it was started."""
+    """The counters of a gateway since its start."""
 
     requests: Counter[str] = field(default_factory=Counter)
     reads: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -35,7 +35,7 @@ class Counts:
     """Sums and numbers of the gateway's histograms, by name and labels."""
 
     def __sub__(self, before: Counts) -> Counts:
-        """What was counted since ``before``."""
+        """The counts since ``before``."""
         changed = {name: value - before.seconds.get(name, 0) for name, value in self.seconds.items()}
         parts = [
             getattr(self, name) - getattr(before, name) for name in ("requests", "reads", "key_reads", "key_writes")
@@ -44,17 +44,17 @@ class Counts:
 
     @property
     def gets(self) -> int:
-        """Gets of one key."""
+        """The gets of one key."""
         return sum(self.reads.values())
 
     @property
     def network(self) -> int:
-        """How many of them the network answered."""
+        """The gets that the network answered."""
         return sum(count for (who, _), count in self.reads.items() if who == "network")
 
     @property
     def share(self) -> float:
-        """The share of these, 0 to 1."""
+        """The share of gets that the network answered, 0 to 1."""
         return self.network / self.gets if self.gets else 0.0
 
 
@@ -63,7 +63,7 @@ LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 def counts(text: str) -> Counts:
-    """Read what ``/metrics`` says."""
+    """Parse the text of ``/metrics``."""
     found = Counts()
     for name, labels, value in SAMPLE.findall(text):
         label = dict(LABEL.findall(labels))
@@ -82,7 +82,7 @@ def counts(text: str) -> Counts:
 
 
 def ask(node: Node) -> Counts:
-    """What the gateway of a control-plane node has counted."""
+    """The counters of the gateway on a control-plane node."""
     return counts(node.run("curl", "-sS", "--max-time", "20", METRICS))
 
 
@@ -91,7 +91,7 @@ def _object(version: str, kind: str, name: str, **fields: Any) -> dict[str, Any]
 
 
 def _samples() -> dict[str, dict[str, Any]]:
-    """An object of each of some kinds, by the path of its collection: of several groups, small and
+    """Objects of several kinds, by the path of their collection: of several API groups, small and
     large, with and without controllers.
     """
     core, rbac = f"/api/v1/namespaces/{NAMESPACE}", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
@@ -164,7 +164,9 @@ def smoke(cluster: Cluster) -> str:
 
 
 def _one(api: Api, path: str, sample: dict[str, Any]) -> None:
-    """Create, read, watch, change, refuse a stale change, list, delete one object."""
+    """Create, read, watch, change and list an object, check that a stale change is refused, and
+    delete it.
+    """
     watch = Watch(api, path, api.get(path)["metadata"]["resourceVersion"])
     try:
         made = api.request("POST", path, sample)

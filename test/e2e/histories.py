@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writers, readers, listers and watches at all API servers at once, while something is done to the
-control plane: what they see has to be what one store would have told (apihistories).
+"""Writers, readers, listers and watches use all API servers at once, during faults of the control
+plane. apihistories checks that one store explains everything they see.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ CHECKING = 600
 
 
 class Histories:
-    """A context in which they are at work; :attr:`found` is what came of it."""
+    """A context during which the clients run. :attr:`found` is the result."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.found: dict[str, Any] = {}
         self._cluster = cluster
         servers = [f"{node.name}=https://{host(node.address)}:6443" for node in cluster.controls]
-        # the administrator that needs no role: a server that starts knows none yet
+        # the administrator that needs no role, because a starting server knows no roles yet
         config = cluster.first.folder / "etc-kubernetes" / "super-admin.conf"
         self._out = settings.OUT / "history.json.gz"
         self._log = settings.OUT / "apihistories.log"
@@ -50,7 +50,7 @@ class Histories:
             )
 
     def __enter__(self) -> Histories:
-        """Wait until they are at work."""
+        """Start the clients, and wait until they run."""
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], BEGIN)
         if not ready or "begun" not in self._process.stdout.readline():
@@ -66,23 +66,23 @@ class Histories:
         self._process.stdin.flush()
 
     def excuse(self, *nodes: Node) -> None:
-        """A fault is on these nodes: their watches need not be current."""
+        """These nodes have a fault from now on: their watches may be behind."""
         for node in nodes:
             self._say(f"excuse {node.name}")
 
     def expect(self, *nodes: Node) -> None:
-        """It no longer is."""
+        """These nodes' fault is over."""
         for node in nodes:
             self._say(f"expect {node.name}")
 
     def mark(self, text: str) -> None:
-        """Something was done just now: the summary names it where the longest time without a write
+        """Record an event in the history. The summary names it if the longest time without a write
         follows.
         """
         self._say(f"mark {text}")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """End them, and have what they saw checked: CheckError where something is wrong."""
+        """Stop the clients, and check the history. Raises CheckError if something is wrong."""
         try:
             if kind is not None and not issubclass(kind, (CheckError, NodeError)):
                 return
@@ -99,11 +99,11 @@ class Histories:
             self._process.wait()
 
     def excused(self, node: Node, which: int = -1) -> dict[str, Any]:
-        """What a node's API server has answered in the (last) time in which it was excused."""
+        """The answers of a node's API server during one of its faults, by default the last."""
         return [found for found in self.found["excuses"] if found["server"] == node.name][which]
 
     def summary(self) -> str:
-        """What was seen, in a line."""
+        """The history in one line."""
         found = self.found
         by_kind = found["operations"]
         after = f" ({found['afterWhat']})" if found.get("afterWhat") else ""
@@ -117,7 +117,7 @@ class Histories:
 
 
 def require_answers(histories: Histories, nodes: Sequence[Node], least: int) -> None:
-    """CheckError where a server has hardly been asked."""
+    """Raise CheckError if a server has answered almost nothing."""
     for node in nodes:
         answers = histories.found["byServer"].get(node.name, 0)
         require(answers >= least, f"{node.name} has answered {answers} requests: too few to say anything")

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The first process of a node: makes a machine of its namespaces, and runs containerd and kubelet
-in it.
+"""The first process of a node. It turns its namespaces into a machine, and runs containerd and
+kubelet there.
 
-``init.py outside CONFIG`` puts itself into the node's control groups and continues as ``init.py
-inside CONFIG`` in namespaces of its own. When that process is killed the kernel ends all others of
-its namespace, containers' too, and the mounts and interfaces go with the last of them: a power cut.
+``init.py outside CONFIG`` joins the node's cgroups and continues as ``init.py inside CONFIG`` in
+new namespaces. When that process is killed, the kernel ends all other processes of its PID
+namespace, including containers'. The mounts and interfaces go with the last of them. That is a
+power cut.
 
-This file imports nothing of the project: it has to work before the node has its files.
+This file imports nothing from the project, because it must work before the node has its files.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ FLAGS = Path("/var/lib/kubelet/kubeadm-flags.env")
 
 
 def outside(config: dict[str, Any], path: str) -> None:
-    """Join the node's control groups, then become the first process of new namespaces."""
+    """Join the node's cgroups, then become the first process of new namespaces."""
     for folder in config["cgroups"]:
         (Path(folder) / "cgroup.procs").write_text("0")
     namespaces = ("--mount", "--uts", "--ipc", "--net", "--cgroup", "--pid")
@@ -52,16 +53,18 @@ def outside(config: dict[str, Any], path: str) -> None:
 
 
 def mount(*arguments: str) -> None:
-    """Mount, or say why not."""
+    """Mount a file system, or exit with mount's error."""
     done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"mount {' '.join(arguments)}: {done.stderr.strip()}")
 
 
 def inside(config: dict[str, Any]) -> None:
-    """Be the first process: mount, start what a node runs, and take in what loses its parent."""
+    """Run as the first process: mount file systems, start the node's programs, and reap orphaned
+    processes.
+    """
     state = Path(config["state"])
-    own_id = os.readlink("/proc/self")  # /proc is still the outside's: the number by which others know this process
+    own_id = os.readlink("/proc/self")  # /proc is still the outside's: this process's number there
     socket.sethostname(config["name"])
     mount("-t", "proc", "proc", "/proc")
     subprocess.run(["umount", "-R", "-l", "/sys"], check=False)
@@ -75,7 +78,7 @@ def inside(config: dict[str, Any]) -> None:
     Path("/run/lock").mkdir()
     for source, target in config["binds"].items():
         mount("--bind", source, target)
-    mount("--make-rshared", "/")  # containers that ask for it see what is mounted later, and kubelet what they mount
+    mount("--make-rshared", "/")  # with this, containers that request it see later mounts, and kubelet sees theirs
     environment = {"PATH": config["path"], "HOME": "/root"}
     with open("/var/log/containerd.log", "ab") as log:
         subprocess.Popen(
@@ -102,14 +105,14 @@ def inside(config: dict[str, Any]) -> None:
         except ChildProcessError:
             ended = 0
         if ended and ended == kubelet:
-            kubelet, due = 0, time.monotonic() + 2  # as systemd's unit of kubeadm does it
+            kubelet, due = 0, time.monotonic() + 2  # restart after 2 s, as kubeadm's systemd unit does
         if not ended:
             time.sleep(0.2)
 
 
 def cgroups1(controllers: list[str]) -> None:
-    """The node's own view of the control groups of version 1: mounted again, a hierarchy begins at
-    the group of this namespace.
+    """Mount cgroups of version 1 for the node. A hierarchy that is mounted again starts at this
+    namespace's group.
     """
     mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", str(CGROUPS))
     for name in controllers:
@@ -119,8 +122,8 @@ def cgroups1(controllers: list[str]) -> None:
 
 
 def cgroups2() -> None:
-    """The same of version 2. There a group with processes cannot have groups with controllers: this
-    process goes to one alongside kubelet's.
+    """Mount cgroups of version 2 for the node. There, a group with processes cannot have child
+    groups with controllers, so this process moves to a group next to kubelet's.
     """
     mount("-t", "cgroup2", "cgroup2", str(CGROUPS))
     leaf = CGROUPS / "init"
@@ -131,7 +134,7 @@ def cgroups2() -> None:
 
 
 def start_kubelet(environment: dict[str, str]) -> int:
-    """Start kubelet as the unit of kubeadm's package does; its process id."""
+    """Start kubelet as kubeadm's systemd unit does. Returns its process id."""
     flags = FLAGS.read_text().partition("=")[2].strip().strip('"').split()
     files = (
         "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf",
@@ -145,7 +148,7 @@ def start_kubelet(environment: dict[str, str]) -> int:
 
 
 def main() -> None:
-    """Read the configuration, and do what the command line says."""
+    """Read the configuration, and run the verb of the command line."""
     config = json.loads(Path(sys.argv[2]).read_text())
     if sys.argv[1] == "outside":
         outside(config, sys.argv[2])

@@ -33,8 +33,8 @@ patches:
 
 
 def manifests(cluster: Cluster, source: Path = settings.ROOT, tag: str = "dev") -> str:
-    """The folder of an overlay over the project's manifests in a source tree, with a tag of the
-    agent's image.
+    """The folder with a kustomize overlay over the project's manifests in a source tree, with a tag
+    for the agent's image.
     """
     folder = settings.OUT / "overlay"
     folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def wait(cluster: Cluster) -> None:
 
 @contextlib.contextmanager
 def prometheus(cluster: Cluster):
-    """Debian's Prometheus on the control-plane node, with the project's scrape configuration."""
+    """Run Debian's Prometheus on the first node, with the project's scrape configuration."""
     node = cluster.first
     config, data = cluster_images.DEPLOY / "prometheus" / "scrape.yaml", node.folder / "mnt" / "prometheus"
     data.mkdir(exist_ok=True)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs and nodes of three control-plane nodes are killed, paused and cut off, one after the
-other, for as long as one likes, while the histories of all API servers are taken.
+"""On a cluster of three control-plane nodes, kill, pause and cut off programs and nodes, one after
+the other, for any time, and record the histories of all API servers.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def _victim(cluster: Cluster, name: str, chance: random.Random) -> Node:
 
 
 def kills(cluster: Cluster, seconds: float = 60) -> str:
-    """One fault after the other for some seconds, each once all is whole again; all sorts in each
-    round, in another order.
+    """Inject faults for some seconds, one after the other, each after the cluster has recovered.
+    Each round has all kinds of faults, in a random order.
     """
     until("keys are placed", lambda: chain.settled(cluster.kubectl), every=5)
     seed = time.time_ns() % 1_000_000
@@ -109,8 +109,8 @@ def kills(cluster: Cluster, seconds: float = 60) -> str:
 
 
 def _told(whole_after: Mapping[str, Sequence[float]], seconds: float) -> str:
-    """What was done, and after how many seconds at most all was whole again. CheckError where a
-    sort of fault has not come that had the time to.
+    """A summary of the faults, with the longest recovery of each kind. Raises CheckError if a kind
+    of fault did not occur although there was time for it.
     """
     left = [name for name in FAULTS if name not in whole_after]
     require(not left or seconds < ALL_COME, f"in {seconds:.0f} s there was no {', no '.join(left)}")

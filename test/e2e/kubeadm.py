@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kubeadm is told: the configuration that docs/kubernetes.md describes, and what this small
-machine needs besides.
-"""
+"""kubeadm's configuration: the one in docs/kubernetes.md, and additions for this small machine."""
 
 from __future__ import annotations
 
@@ -34,12 +32,12 @@ PATIENCE = {
 
 
 def arguments(**flags: str) -> list[dict[str, str]]:
-    """A component's extra arguments, in kubeadm's form."""
+    """Extra arguments of a component, in kubeadm's form."""
     return [{"name": name.replace("_", "-"), "value": value} for name, value in flags.items()]
 
 
 def registration(name: str, addresses: Sequence[str], *, tainted: bool = False) -> dict[str, Any]:
-    """What is said about a node. One that is ``tainted`` has kubeadm's taint for control planes."""
+    """The registration of a node. If ``tainted``, the node has kubeadm's control-plane taint."""
     return {
         "name": name,
         "criSocket": SOCKET,
@@ -60,9 +58,9 @@ def init(
     endpoint: str | None = None,
     tainted: bool = False,
 ) -> str:
-    """The configuration of the first control-plane node; ``pods`` and ``services`` are prefixes, of
-    the primary family first. ``endpoint`` is the address before all API servers, where there will
-    be several.
+    """The configuration of the first control-plane node. ``pods`` and ``services`` are prefixes,
+    the primary family's first. With several API servers, ``endpoint`` is the address of their load
+    balancer.
     """
     begin = {
         "apiVersion": API,
@@ -72,8 +70,7 @@ def init(
         "nodeRegistration": registration(name, addresses, tainted=tainted),
         "timeouts": PATIENCE,
     }
-    # A node that is gone is noticed, and its pods are made elsewhere, after seconds instead of
-    # minutes.
+    # Notice a lost node, and replace its pods, after seconds instead of minutes.
     api_server = {"default_not_ready_toleration_seconds": "10", "default_unreachable_toleration_seconds": "10"}
     if gateway:
         api_server["etcd_servers"] = GATEWAY
@@ -82,7 +79,7 @@ def init(
     if endpoint:
         several["controlPlaneEndpoint"] = f"{host(endpoint)}:6443"
         begin["certificateKey"] = CERTIFICATE_KEY
-        # Members of a busy machine hear of each other late, and would elect leaders for that.
+        # On a busy machine members hear late of each other, which would cause elections.
         etcd["extraArgs"] = arguments(heartbeat_interval="300", election_timeout="3000")
     cluster = {
         "apiVersion": API,
@@ -104,12 +101,13 @@ def init(
         "failSwapOn": False,
         "maxPods": 200,
         "serializeImagePulls": False,
-        "imageGCHighThresholdPercent": 100,  # what is thrown away cannot be pulled again
+        "imageGCHighThresholdPercent": 100,  # an image that kubelet deletes cannot be pulled again
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "resolvConf": "/etc/resolv.conf",
     }
     if endpoint:
-        # What is killed again and again is started again at once: the wait would double each time.
+        # Restart a container that is killed repeatedly at once. By default, the delay doubles each
+        # time.
         kubelet["featureGates"] = {"KubeletCrashLoopBackOffMax": True}
         kubelet["crashLoopBackOff"] = {"maxContainerRestartPeriod": "2s"}
     proxy = {
@@ -128,7 +126,7 @@ def init(
 
 def join(name: str, addresses: Sequence[str], server: str, *, control_plane: bool = False) -> str:
     """The configuration of a worker, or of another control-plane node."""
-    # on a network of this command's own
+    # safe, because the network belongs to this command
     token = {"apiServerEndpoint": f"{host(server)}:6443", "token": TOKEN, "unsafeSkipCAVerification": True}
     joining: dict[str, Any] = {
         "apiVersion": API,
@@ -147,7 +145,7 @@ def join(name: str, addresses: Sequence[str], server: str, *, control_plane: boo
 
 def upgrade(version: str) -> str:
     """The configuration of ``kubeadm upgrade apply``, and of ``kubeadm upgrade node``."""
-    # The checks are as with init; images are on the nodes.
+    # The preflight checks are ignored as with init, and the images are already on the nodes.
     both = {"ignorePreflightErrors": ["all"], "imagePullPolicy": "Never"}
     return json.dumps(
         {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kubeadm upgrades the cluster to the next patch release, one control-plane node after the other,
-with the gateways in place.
+"""kubeadm upgrades the cluster, which uses the gateways, to the next patch release, one
+control-plane node after the other.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ GATEWAY = "/etc/kubernetes/manifests/etcd-monitor.yaml"
 
 
 def upgrade(cluster: Cluster) -> str:
-    """``kubeadm upgrade apply`` on the first node, ``upgrade node`` on the others, each node's
-    kubelet after it: API servers continue asking the gateways, and answer for each other meanwhile.
+    """Run ``kubeadm upgrade apply`` on the first node and ``upgrade node`` on the others, and
+    restart each node's kubelet after it. Meanwhile, API servers continue to use the gateways, and
+    the others answer for the one that restarts.
     """
     version, folder = settings.next_patch(), binaries.next_patch(cluster.say)
     images = cluster_images.of_kubernetes(folder, version)
@@ -40,7 +41,7 @@ def upgrade(cluster: Cluster) -> str:
     require_answers(histories, cluster.controls, CONFIRMED)
     proxy = cluster.kubectl.json("-n", "kube-system", "get", "daemonset", "kube-proxy")
     image = proxy["spec"]["template"]["spec"]["containers"][0]["image"]
-    require(image.endswith(f":{version}"), f"kube-proxy is of {image}")  # upgraded with the last node
+    require(image.endswith(f":{version}"), f"kube-proxy is of {image}")  # upgraded together with the last node
     for node in cluster.controls:
         server = node.run("cat", API_SERVER)
         require(f"kube-apiserver:{version}" in server, f"{node.name}'s API server is not of {version}")
@@ -56,14 +57,14 @@ def upgrade(cluster: Cluster) -> str:
 
 
 def _one(cluster: Cluster, node: Node, verb: list[str], folder: str) -> None:
-    """Upgrade a node, as docs/kubernetes.md says."""
+    """Upgrade a node, as docs/kubernetes.md describes."""
     (node.folder / "mnt" / "upgrade.yaml").write_text(kubeadm.upgrade(settings.next_patch()))
     yes = ["--yes"] if verb == ["apply"] else []
     node.run(f"{folder}/kubeadm", "upgrade", *verb, "--config", "/mnt/upgrade.yaml", *yes, seconds=1200)
     (node.folder / "mnt" / "bin").mkdir(exist_ok=True)
     for name in ("kubelet", "kubeadm", "kubectl"):
         (node.folder / "mnt" / "bin" / name).symlink_to(f"{folder}/{name}")
-    node.run("sh", "-c", "kill $(pidof kubelet)")  # the node's first process starts it again, as systemd does
+    node.run("sh", "-c", "kill $(pidof kubelet)")  # the node's first process restarts kubelet, as systemd does
     until(f"{node.name}'s API server is ready", lambda: answers(cluster, node), 300, 0.5)
     until(
         f"{node.name}'s kubelet is upgraded",

@@ -24,7 +24,7 @@ class Kubectl:
     def execute(
         self, *arguments: str, check: bool = True, stdin: str | None = None, seconds: float = 300
     ) -> subprocess.CompletedProcess[str]:
-        """Run kubectl, to its end."""
+        """Run kubectl until it ends."""
         return self._node.execute(
             ["env", "KUBECONFIG=/etc/kubernetes/admin.conf", "kubectl", *arguments],
             check=check,
@@ -33,11 +33,11 @@ class Kubectl:
         )
 
     def __call__(self, *arguments: str, stdin: str | None = None, seconds: float = 300) -> str:
-        """Run kubectl; its output."""
+        """Run kubectl, and return its output."""
         return self.execute(*arguments, stdin=stdin, seconds=seconds).stdout
 
     def json(self, *arguments: str) -> Any:
-        """What ``kubectl ... -o json`` says."""
+        """The output of ``kubectl ... -o json``."""
         return json.loads(self(*arguments, "-o", "json"))
 
     def items(self, *arguments: str) -> list[dict[str, Any]]:
@@ -55,13 +55,13 @@ class Kubectl:
         return self.execute("-n", namespace, "exec", pod, "--", *command, check=check)
 
     def rollout(self, what: str, namespace: str = "default", seconds: float = PATIENCE) -> None:
-        """Wait until a workload is as it ought to be."""
+        """Wait until a workload's rollout is complete."""
         self("-n", namespace, "rollout", "status", what, f"--timeout={seconds:.0f}s", seconds=seconds + 30)
 
 
 def until(what: str, condition: Callable[[], Any], seconds: float = PATIENCE, every: float = 1) -> Any:
-    """Wait for ``condition``, and return what it gave; NodeError, with the last that it said or
-    gave, where it never holds.
+    """Wait until ``condition`` returns a true value, and return the value. Otherwise raise
+    NodeError with its last value or error.
     """
     deadline = time.monotonic() + seconds
     last: Any = None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network that the nodes share: a bridge in a network namespace without a name, which goes when
-its one process does.
+"""The network that the nodes share: a bridge in an unnamed network namespace, which ends with its
+single process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Lan:
             stdout=subprocess.PIPE,
         )
         assert self._process.stdout is not None
-        self._process.stdout.readline()  # the namespace is there
+        self._process.stdout.readline()  # the namespace exists by then
         for command in (
             "ip link set lo up",
             f"ip link add br0 address {ROUTER} type bridge",
@@ -40,7 +40,7 @@ class Lan:
             "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
         ):
             self.run(*command.split())
-        # where the module is loaded, bridged frames would meet rules that are not there
+        # if br_netfilter is loaded, bridged frames would pass rules that do not exist here
         for family in ("iptables", "ip6tables"):
             self.run("sysctl", "-qw", f"net.bridge.bridge-nf-call-{family}=0", check=False)
 
@@ -49,19 +49,19 @@ class Lan:
         return ["nsenter", "-t", str(self._process.pid), "-n", "--", *command]
 
     def run(self, *command: str, check: bool = True) -> str:
-        """Run a command in the namespace; its output."""
+        """Run a command in the namespace, and return its output."""
         done = subprocess.run(self.command(*command), capture_output=True, text=True, check=False)
         if check and done.returncode != 0:
             raise RuntimeError(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()}")
         return done.stdout
 
     def connect(self, index: int, pid: int, number: int) -> None:
-        """Give the node whose first process is ``pid`` the interface eth0, with the addresses of a
+        """Give the node whose first process is ``pid`` the interface eth0, with the addresses for a
         number.
         """
         port = f"port{index}"
         self.disconnect(index)
-        card = f"02:00:5e:00:01:{number:02x}"  # a node's Ethernet address is the same after a restart
+        card = f"02:00:5e:00:01:{number:02x}"  # a node keeps its Ethernet address over a restart
         peer = ("peer", "name", "eth0", "address", card, "netns", str(pid))
         self.run("ip", "link", "add", port, "type", "veth", *peer)
         self.run("ip", "link", "set", port, "master", "br0", "up")
@@ -79,7 +79,9 @@ class Lan:
 
     @contextlib.contextmanager
     def echo(self, address: str) -> Iterator[str]:
-        """A server at an address of the namespace that answers with who asks; its URL."""
+        """A server at an address in the namespace, which answers with the client's address. Yields
+        its URL.
+        """
         program = (
             "import http.server, socket, sys\n"
             "class Who(http.server.BaseHTTPRequestHandler):\n"
@@ -100,14 +102,14 @@ class Lan:
             process.wait()
 
     def disconnect(self, index: int) -> None:
-        """Pull the node's cable, if it has one."""
+        """Disconnect the node, if it is connected."""
         self.run("ip", "link", "delete", f"port{index}", check=False)
 
     @contextlib.contextmanager
     def cut(self, side: dict[int, int]) -> Iterator[None]:
-        """Cut the network in two: nodes (their numbers, by indexes) on one side, all others on the
-        other, which keeps what is at the router's address. The router reaches both sides, so that
-        a test can ask either; from the cut-off side nobody reaches an API server by it.
+        """Cut the network in two: the nodes of ``side`` (their numbers, by index) on one side, all
+        others on the other. The router stays with the others, but reaches both sides, so a test can
+        query either. No node of ``side`` can reach an API server through the router.
         """
         lone = [
             f"{family.address(number)}/{128 if ':' in family.link else 32}"
@@ -139,8 +141,8 @@ class Lan:
 
 
 def write_files(folder: Path, names: dict[str, str], router: str) -> None:
-    """Write the nodes' ``hosts`` and ``resolv.conf``. Nobody answers at that name server: what a
-    test needs is in the cluster.
+    """Write the nodes' ``hosts`` and ``resolv.conf``. The name server does not answer, because all
+    names that a test needs are in the cluster.
     """
     lines = ["127.0.0.1 localhost", "::1 localhost", *(f"{address} {name}" for name, address in names.items())]
     (folder / "hosts").write_text("\n".join(lines) + "\n")

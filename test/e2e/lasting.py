@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is left of keys of the node API when all agents of a cluster end at once."""
+"""The node API's keys after all agents of a cluster have ended at once."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ LASTING = "door-lasting"
 
 
 def lasting(cluster: Cluster) -> str:
-    """All agents are killed at once. A durable namespace's keys are there afterwards, as they were;
-    a volatile one's read as deleted, or as they were where a switch has kept them, and can be
-    written again.
+    """All agents are killed at once. Afterwards, a durable namespace's keys have their values. A
+    volatile namespace's keys read as deleted, or have their values if a switch has kept them, and
+    can be written again.
     """
     kubectl = cluster.kubectl
     metadata = {"name": LASTING, "annotations": {"netcraq.io/keys": "durable"}}
@@ -65,7 +65,7 @@ def lasting(cluster: Cluster) -> str:
 def _readable(door: Door, key: str) -> bool:
     try:
         return "data" in door.ask(("get", {"key": key}))[0]
-    except CheckError:  # nobody listens
+    except CheckError:  # nothing listens
         return False
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pods leave on a node."""
+"""The traces that pods leave on a node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from e2e.node import Node
 
 @dataclass
 class Traces:
-    """What there is of pods on a node: each of these has an entry for a pod, or belongs to one."""
+    """The traces of pods on a node. Each field has the entries that belong to pods."""
 
     interfaces: set[str] = field(default_factory=set)
     routes: set[str] = field(default_factory=set)
@@ -21,24 +21,24 @@ class Traces:
     rules: set[str] = field(default_factory=set)
 
     def __sub__(self, other: Traces) -> Traces:
-        """What there is here and not there."""
+        """The traces that are here and not in ``other``."""
         return Traces(**{name: mine - getattr(other, name) for name, mine in vars(self).items()})
 
     def __bool__(self) -> bool:
-        """Whether there is anything."""
+        """Whether there are any traces."""
         return any(vars(self).values())
 
     def __str__(self) -> str:
-        """For a message."""
+        """Formats the traces for a message."""
         return "; ".join(f"{name} {sorted(entries)}" for name, entries in vars(self).items() if entries) or "nothing"
 
 
 def look(node: Node) -> Traces:
-    """Look at a node."""
+    """The traces on a node."""
     links = json.loads(node.run("ip", "-j", "link"))
     routes = json.loads(node.run("ip", "-j", "route", "show", "table", "all"))
-    # host-local keeps a file for each address; containerd a mount for each namespace; the agent a
-    # file for each attachment
+    # host-local keeps a file for each address, containerd a mount for each namespace, and the agent
+    # a file for each attachment.
     listing = node.run("sh", "-c", "ls /var/lib/cni/networks/*/ 2>/dev/null | grep -E '^[0-9]+\\.'; true").split()
     namespaces = node.run("sh", "-c", "ls /run/netns 2>/dev/null; true").split()
     records = node.run("sh", "-c", "ls /run/netcraq/attachments 2>/dev/null; true").split()

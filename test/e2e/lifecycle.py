@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NetCRAQ is replaced under running pods, taken off the cluster, and installed again."""
+"""NetCRAQ is upgraded under running pods, removed from the cluster, and installed again."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SECONDS = 90
 
 
 def upgrade(cluster: Cluster) -> str:
-    """All agents are replaced by those of the last release, and those by this tree's, one after the
-    other. Pods talk on by the connections that they have, and the chain is whole again.
+    """All agents are replaced by those of the last release, and then by this tree's, one after the
+    other. Pods keep their connections, and the chain is complete again.
     """
     kubectl = cluster.kubectl
-    # While the agent with the controller is away these keys could not be written, and it would
-    # never come back.
+    # While the agent with the controller is away, keys in the network cannot be written. If the
+    # network had these keys, that agent could never come back.
     for kind in ("pods", "daemonsets", "leases"):
         own = chain.placed(cluster, f"/registry/{kind}/{install.NAMESPACE}/")
         require(not own, f"keys that it takes to replace the agents are in the network: {own}")
@@ -71,16 +71,16 @@ def upgrade(cluster: Cluster) -> str:
 
 
 def remove(cluster: Cluster) -> str:
-    """What docs/kubernetes.md says about removing leaves nothing; installed again, all is as it
-    was.
+    """Removing NetCRAQ as docs/kubernetes.md describes leaves nothing. After a new installation,
+    everything is as before.
     """
     kubectl = cluster.kubectl
     kubectl("delete", "netcraqchain", "--all")
-    # Without agents nobody could take keys out of the network any more, and the gateway would
-    # refuse to write them.
+    # Without agents, keys could not leave the network any more, and the gateway would refuse to
+    # write them.
     until("no key is in the network", lambda: not chain.placed(cluster))
     nodeapi.tidy(cluster)
-    kubectl("delete", "daemonsets", "--all")  # the tests' pods: their interfaces go with them
+    kubectl("delete", "daemonsets", "--all")  # the tests' pods, because their interfaces go with them
     until("the tests' pods are gone", lambda: not pods(cluster, "web", "peer"))
     kubectl("-n", "kube-system", "scale", "deployment/coredns", "--replicas=0")
     until(
@@ -102,7 +102,7 @@ def remove(cluster: Cluster) -> str:
 
 
 def _clean(node: Node) -> bool:
-    """Whether NetCRAQ has left nothing on a node; NodeError with what it has."""
+    """Whether NetCRAQ has left nothing on a node. Raises NodeError with what it has left."""
     left = [
         f"interface {line.split(':')[1].strip()}"
         for line in node.run("ip", "-o", "link").splitlines()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node: a set of namespaces with a kubelet and a containerd in it.
+"""A node: a set of namespaces in which a kubelet and a containerd run.
 
-It has its own processes, network, host name, control groups, ``/run``, and those folders under
-``/etc``, ``/var`` and ``/opt`` that Kubernetes writes to; all else it shares with the machine. Its
-folders outlive it, as a disk does, so that it can be switched on again.
+A node has its own processes, network, host name, cgroups, ``/run``, and those folders under
+``/etc``, ``/var`` and ``/opt`` that Kubernetes writes to. It shares everything else with the
+machine. Its folders outlive it, like a disk, so it can be switched on again.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ disabled_plugins = [
 
 
 class NodeError(Exception):
-    """A node, or a command on it, that failed."""
+    """A failure of a node, or of a command on it."""
 
 
 class Node:
-    """A node of the cluster, switched off until :meth:`start`."""
+    """A node of the cluster, which is switched off until :meth:`start`."""
 
     def __init__(self, index: int, folder: Path, lan: Lan, path: Sequence[Path], group: str) -> None:
         self.index = index
@@ -87,14 +87,15 @@ class Node:
         self.pid = 0
         for name in FOLDERS:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        (self.folder / "etc-kubernetes" / "manifests").mkdir(exist_ok=True)  # kubelet looks there every second
+        (self.folder / "etc-kubernetes" / "manifests").mkdir(exist_ok=True)  # kubelet reads it every second
 
     def start(self) -> None:
-        """Switch it on; :meth:`wait` waits until containerd answers."""
+        """Switch the node on. :meth:`wait` waits until containerd answers."""
         (self.folder / "pid").unlink(missing_ok=True)
         config = self.folder / "init.json"
         containerd = self.folder / "containerd.toml"
-        # An overlay cannot lie on an overlay, which is what a checkout in a container lies on.
+        # An overlay cannot use an overlay as its upper layer, and a checkout in a container is on
+        # one.
         overlay = (
             subprocess.run(
                 ["stat", "-f", "-c", "%T", str(self.folder)], capture_output=True, text=True, check=False
@@ -156,7 +157,7 @@ class Node:
     def execute(
         self, command: Sequence[str], *, check: bool = True, seconds: float = 300, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command on the node, to its end."""
+        """Run a command on the node until it ends."""
         done = subprocess.run(
             self.command(command), capture_output=True, text=True, check=False, timeout=seconds, input=stdin
         )
@@ -165,15 +166,15 @@ class Node:
         return done
 
     def run(self, *command: str, seconds: float = 300) -> str:
-        """Run a command on the node; its output."""
+        """Run a command on the node, and return its output."""
         return self.execute(command, seconds=seconds).stdout
 
     def alive(self) -> bool:
-        """Whether it is switched on."""
+        """Whether the node is switched on."""
         return self._process is not None and self._process.poll() is None
 
     def power_off(self) -> None:
-        """Cut its power: nothing ends in order."""
+        """Cut the node's power: no program can shut down."""
         self._lan.disconnect(self.index)
         if self._process is None:
             return
@@ -187,17 +188,17 @@ class Node:
         cgroups.remove(self._group)
 
     def forget(self) -> None:
-        """Throw its disk away, except for the logs."""
+        """Delete the node's disk, except for the logs."""
         for name in FOLDERS:
             if name != "log":
                 shutil.rmtree(self.folder / name, ignore_errors=True)
 
 
 def mount_points(record: Path) -> list[Path]:
-    """Make the folders that have to be on the machine for a node to see its own there; those that
-    were not there before, whoever made them.
+    """Make the folders that must exist on the machine so that a node can mount its own there.
+    Returns those that a run of this program has made.
 
-    ``record`` says what runs have made that were killed before they could remove it.
+    ``record`` has the folders of killed runs, which could not remove them.
     """
     made = [Path(line) for line in record.read_text().splitlines()] if record.exists() else []
     for target in FOLDERS.values():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node API from ordinary pods: keys and locks by the node's socket, and what a pod of another
-namespace does not get.
+"""The node API from ordinary pods: keys and locks through the node's socket, and what a pod of
+another namespace is denied.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ SPACE, OTHER = "door-a", "door-b"
 
 
 def _grant(namespace: str, account: str, verbs: list[str]) -> list[dict[str, Any]]:
-    """A Role for the keys of a namespace, for the default service account of another."""
+    """A Role for the keys of a namespace, bound to the default service account of another
+    namespace.
+    """
     rbac = "rbac.authorization.k8s.io"
     where = {"name": "keys", "namespace": namespace}
     return [
@@ -42,13 +44,15 @@ def _grant(namespace: str, account: str, verbs: list[str]) -> list[dict[str, Any
 
 
 class Door:
-    """The socket, as a pod sees it."""
+    """The node API's socket in a pod."""
 
     def __init__(self, cluster: Cluster, namespace: str, pod: str) -> None:
         self.cluster, self.namespace, self.pod = cluster, namespace, pod
 
     def ask(self, *requests: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
-        """The answers to functions with their data, one after the other by one connection."""
+        """The answers to requests (function and data) that are sent one after the other over one
+        connection.
+        """
         lines = [json.dumps({"id": i + 1, "func": name, "data": data}) for i, (name, data) in enumerate(requests)]
         said = self.cluster.kubectl.execute(
             "exec", "-n", self.namespace, self.pod, "--", "/testpod", "door", SOCKET, *lines, check=False
@@ -58,13 +62,13 @@ class Door:
         return answers
 
     def one(self, name: str, /, **data: Any) -> dict[str, Any]:
-        """What one function answers."""
+        """The answer to one request."""
         answer = self.ask((name, data))[0]
         require("data" in answer, f"{self.namespace}/{self.pod}: {name} {data}: {answer}")
         return answer["data"]
 
     def refused(self, rule: str, name: str, /, **data: Any) -> None:
-        """A function that has to be refused, by a rule."""
+        """Check that a request is refused, by a given rule."""
         error = self.ask((name, data))[0].get("error", {})
         require(
             error.get("code") == "permission_denied" and f"(rule {rule})" in error["message"],
@@ -73,23 +77,23 @@ class Door:
 
 
 def own(cluster: Cluster) -> list[Door]:
-    """The door of each node, as a pod of SPACE sees it."""
+    """The door of each node, in a pod of SPACE."""
     return [Door(cluster, SPACE, f"own-{node.name}") for node in cluster.nodes]
 
 
 def other(cluster: Cluster) -> Door:
-    """The door of the last node, as a pod of OTHER sees it."""
+    """The door of the last node, in a pod of OTHER."""
     return Door(cluster, OTHER, "other")
 
 
 def tidy(cluster: Cluster) -> None:
-    """Take the pods away."""
+    """Delete the pods."""
     cluster.kubectl("delete", "namespace", SPACE, OTHER, "--ignore-not-found")
 
 
 def door(cluster: Cluster) -> str:
-    """Pods put, get and lock by the socket of their node, each in its own namespace; what is
-    another's is refused until a Role grants it.
+    """Pods put, get and lock through their node's socket, each in its own namespace. Another
+    namespace's keys are denied until a Role grants access.
     """
     kubectl = cluster.kubectl
     nodes = [node.name for node in cluster.nodes]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pods' network of a cluster that has one before NetCRAQ comes: the CNI project's bridge or ptp
-plugin, with a route from each node to each other one's pods, as an operator makes it by hand; or
-flannel, as its own manifest installs it.
+"""A network for pods that the cluster has before NetCRAQ: the CNI project's bridge or ptp plugin,
+with routes between the nodes' pods as an operator makes them by hand; or flannel, as its own
+manifest installs it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INSTALLED = ("loopback", "host-local", "portmap", "bridge", "ptp")
 
 
 class OtherNetwork:
-    """The network that is there. It knows nothing about NetCRAQ."""
+    """The existing network, which knows nothing about NetCRAQ."""
 
     file = "10-others.conflist"
     """Its list, in /etc/cni/net.d."""
@@ -34,7 +34,7 @@ class OtherNetwork:
         self._routes: dict[str, list[str]] = {}
 
     def install(self, nodes: list[Node], kubectl: Any) -> None:
-        """Make it the network of all nodes."""
+        """Install it as the network of all nodes."""
 
         def prefixes() -> dict[str, str] | None:
             found = {n["metadata"]["name"]: n["spec"].get("podCIDR", "") for n in kubectl.items("nodes")}
@@ -51,13 +51,13 @@ class OtherNetwork:
             (folder / self.file).write_text(self.lists[node.name])
 
     def connect(self, node: Node) -> None:
-        """Make a node's routes, which go when it is switched off."""
+        """Make a node's routes, which are lost when it is switched off."""
         node.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
         for route in self._routes.get(node.name, []):
             node.run("ip", "route", "replace", *route.split())
 
     def list_on(self, node: Node) -> str:
-        """The list as it is on a node now."""
+        """The plugin list that a node has at this moment."""
         return (node.folder / "etc-cni" / "net.d" / self.file).read_text()
 
     def _list(self, prefix: str) -> str:
@@ -70,12 +70,12 @@ class OtherNetwork:
 
 
 class Flannel(OtherNetwork):
-    """flannel with its defaults: pods behind a bridge, VXLAN between nodes."""
+    """flannel with its defaults: a bridge for pods, VXLAN between nodes."""
 
     file = "10-flannel.conflist"
 
     def install(self, nodes: list[Node], kubectl: Any) -> None:
-        """Apply its manifest, and wait until it has written its lists."""
+        """Apply flannel's manifest, and wait until it has written its plugin lists."""
         for node in nodes:
             _copy_plugins(node)
             self.connect(node)
@@ -86,7 +86,7 @@ class Flannel(OtherNetwork):
 
 
 def other(name: str) -> OtherNetwork:
-    """The network of that name."""
+    """The network with a name."""
     return Flannel(name) if name == "flannel" else OtherNetwork(name)
 
 

@@ -2,8 +2,8 @@
 """The paper's workload (CNSM 2022, section II-D): pods are scaled from 2 to 25 and deleted, and
 etcd's requests are counted by kind and key.
 
-What is counted is what the API server asks of the gateway, which stands before etcd in both cases;
-with NetCRAQ, keys are placed in the network.
+The numbers are the API server's requests to the gateway, which is in front of etcd in both cases.
+With NetCRAQ, keys are placed in the network.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Run:
     """Seconds from a pod's creation to its being ready, as a watch heard of both."""
 
     def summary(self) -> dict[str, Any]:
-        """For a file."""
+        """The run's numbers, in the form of the JSON file."""
         hottest = self.counted.key_reads.most_common(HOTTEST)
         keyed = self.counted.key_reads.total()
         return {
@@ -59,7 +59,7 @@ class Run:
 
 
 def means(counted: Counts) -> dict[str, float]:
-    """The mean time of the gateway's round trips, to the network and to etcd, by kind."""
+    """The mean duration of the gateway's round trips to the network and to etcd, by kind."""
     found = {}
     for name, total in counted.seconds.items():
         series, _, label = name.partition(" ")
@@ -70,18 +70,18 @@ def means(counted: Counts) -> dict[str, float]:
 
 
 class Comparison:
-    """Runs without and with NetCRAQ, and the page about them."""
+    """Runs without and with NetCRAQ, and the page that compares them."""
 
     def __init__(self, repetitions: int) -> None:
         self.runs: dict[str, list[dict[str, Any]]] = {"without": [], "with": []}
         self._repetitions = repetitions
 
     def without(self, cluster: Cluster) -> str:
-        """The workload before there is a chain: etcd answers everything."""
+        """Run the workload before there is a chain: etcd answers everything."""
         return self._several(cluster, "without")
 
     def with_netcraq(self, cluster: Cluster) -> str:
-        """The workload with the API server's keys in the network."""
+        """Run the workload with the API server's keys in the network."""
         return self._several(cluster, "with")
 
     def _several(self, cluster: Cluster, which: str) -> str:
@@ -101,7 +101,7 @@ class Comparison:
 
 
 def run(cluster: Cluster, api: Api) -> Run:
-    """Scale 0 → 2 → 25 → 0, once."""
+    """Scale 0 → 2 → 25 → 0 once."""
     kubectl = cluster.kubectl
     kubectl.apply(fixtures.deployment(APP, 0, probe=False))
     time.sleep(REST)
@@ -129,7 +129,7 @@ def _ready(pod: dict[str, Any]) -> bool:
 
 
 def _alive(watch: Watch) -> tuple[int, int]:
-    """How many pods there are, and how many of them are ready."""
+    """The number of pods, and the number of ready pods."""
     pods = {pod["metadata"]["name"]: None if kind == "DELETED" else pod for _, kind, pod in list(watch.events)}
     there = [pod for pod in pods.values() if pod is not None]
     return len(there), sum(map(_ready, there))

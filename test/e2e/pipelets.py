@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pipelets: between the etcds of two clusters, by the operator's manifests and by kubectl."""
+"""Pipelets between the etcds of two clusters, through the operator's manifests and kubectl."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SUM = "SELECT value->>'k' AS key, sum((value->>'n')::INT) AS value FROM src WHER
 
 
 class Etcd:
-    """An etcd in a process on a node, as of another cluster."""
+    """An etcd process on a node, which stands for another cluster's."""
 
     def __init__(self, node: Node, name: str, port: int) -> None:
         self._node, self._folder = node, f"/mnt/{name}"
@@ -35,7 +35,7 @@ class Etcd:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Etcd]:
-        """Start it, and end it."""
+        """Run the etcd for the duration of the context."""
         command = self._node.command(
             [
                 "etcd",
@@ -58,7 +58,7 @@ class Etcd:
             process.wait()
 
     def ctl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run etcdctl."""
+        """Run etcdctl, and return its output."""
         command = ["etcdctl", f"--endpoints={self.endpoint}", *arguments]
         return self._node.execute(command, stdin=stdin, seconds=30).stdout
 
@@ -77,14 +77,14 @@ class Etcd:
 
 
 class Writer(threading.Thread):
-    """Puts numbered records, some in each second, until it is told to stop."""
+    """Puts numbered records, some in each second, until it is stopped."""
 
     def __init__(self, etcd: Etcd) -> None:
         super().__init__(daemon=True)
         self._etcd, self._told, self.written = etcd, threading.Event(), 0
 
     def run(self) -> None:
-        """Write."""
+        """Put records until :meth:`end`."""
         while not self._told.is_set():
             batch = range(self.written, self.written + 5)
             self._etcd.put(*((f"load/{n:06d}", json.dumps({"k": "xy"[n % 2], "n": n})) for n in batch))
@@ -92,14 +92,14 @@ class Writer(threading.Thread):
             time.sleep(0.1)
 
     def end(self) -> int:
-        """Stop; how many there are."""
+        """Stop. Returns the number of records."""
         self._told.set()
         self.join()
         return self.written
 
 
 def pipelet(name: str, source: Etcd, destination: Etcd, **spec: Any) -> dict[str, Any]:
-    """A Pipelet from load/ to NAME/."""
+    """A Pipelet that copies from load/ to NAME/."""
     return {
         "apiVersion": "netcraq.io/v1alpha1",
         "kind": "Pipelet",
@@ -114,21 +114,22 @@ def pipelet(name: str, source: Etcd, destination: Etcd, **spec: Any) -> dict[str
 
 
 def state(kubectl: Kubectl, name: str) -> str:
-    """What its status says about its own specification."""
+    """The status for the current specification."""
     found = kubectl.json("get", "pipelet", name)
     status = found.get("status", {})
     return status.get("state", "") if status.get("observedGeneration") == found["metadata"]["generation"] else ""
 
 
 def replica(kubectl: Kubectl, name: str) -> str:
-    """The pod that it is assigned to."""
+    """The pod that the pipelet is assigned to."""
     return str(kubectl.json("get", "pipelet", name).get("status", {}).get("assigned", ""))
 
 
 def pipelets(cluster: Cluster) -> str:
-    """Sums arrive in a second cluster's etcd each second. Edited, they change; suspended, they
-    stop; deleted, it ends; a wrong flow is refused. The operator's replicas share them; one is
-    killed, the other one takes over, and each record arrives once, in order.
+    """Sums arrive in a second cluster's etcd each second. When the pipelet is edited, they change;
+    when it is suspended, they stop; when it is deleted, it ends. A wrong flow is refused. The
+    operator's replicas share the pipelets. When one replica is killed, the other takes over, and
+    each record arrives once, in order.
     """
     kubectl, node = cluster.kubectl, cluster.first
     kubectl("apply", "-k", str(DEPLOY))

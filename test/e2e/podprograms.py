@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that use the node API by its libraries, in ordinary pods (testpod/program.go and its
-kin).
+"""Programs in ordinary pods that use the node API through its libraries
+(testpod/program.go, program.py and program.mjs).
 
-Python and Node.js come from the machine's own /usr, which such a pod sees, read only: an image with
-them cannot be had without a registry.
+Python and Node.js come from the machine's own /usr, which is mounted read-only into these pods,
+because an image with them would need a registry.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ PATIENCE = 120.0
 
 
 def languages() -> tuple[dict[str, list[str]], list[str]]:
-    """How the programs are started in each language, and which are left out, with the reason."""
+    """The commands of the programs by language, and the languages that are left out, with the
+    reason.
+    """
     found, left_out = {"Go": ["/testpod", "program"]}, []
     for name, path, program in (
         ("Python", sys.executable, "program.py"),
@@ -54,7 +56,7 @@ def languages() -> tuple[dict[str, list[str]], list[str]]:
 
 
 def pod_template(app: str, *command: str, probe: bool = False) -> dict[str, Any]:
-    """A pod without any privilege, that sees the socket and what programs are made of."""
+    """A pod without any privilege, with the socket and the files of the programs mounted."""
     template = fixtures.template(app, probe=probe)
     container = template["spec"]["containers"][0]
     if command:
@@ -77,7 +79,7 @@ def pod_template(app: str, *command: str, probe: bool = False) -> dict[str, Any]
 
 
 def pod(namespace: str, name: str, node: str) -> dict[str, Any]:
-    """Such a pod on a node."""
+    """A pod of this kind on a node."""
     template = pod_template(name)
     template["spec"]["nodeName"] = node
     metadata = {**template["metadata"], "name": name, "namespace": namespace}
@@ -85,7 +87,7 @@ def pod(namespace: str, name: str, node: str) -> dict[str, Any]:
 
 
 class Program:
-    """A program in a pod, from its start on; what it prints are events."""
+    """A program that runs in a pod. Its output consists of events."""
 
     def __init__(self, cluster: Cluster, namespace: str, pod: str, *command: str) -> None:
         self.name = f"{namespace}/{pod}: {' '.join(command)}"
@@ -115,7 +117,7 @@ class Program:
                 self._said.append(line)
 
     def event(self, name: str, seconds: float = PATIENCE) -> dict[str, Any]:
-        """The first event that has ``name``."""
+        """Wait for the first event that has ``name``."""
         deadline = time.monotonic() + seconds
         while True:
             ended = not self._thread.is_alive()
@@ -127,13 +129,13 @@ class Program:
             time.sleep(0.02)
 
     def check(self) -> None:
-        """Raise CheckError where it has failed."""
+        """Raise CheckError if the program has failed."""
         if not self._thread.is_alive() and self._process.wait(PATIENCE) != 0:
             status, said = self._process.returncode, "".join(self._said)[-2000:]
             raise CheckError(f"{self.name}: exit status {status}: {self.events} {said}")
 
     def result(self, seconds: float = PATIENCE) -> dict[str, Any]:
-        """The last event, when it has ended as it ought to."""
+        """The last event, after the program has ended successfully."""
         self._thread.join(seconds)
         if self._thread.is_alive() or self._process.wait(seconds) != 0 or not self.events:
             self.forget()
@@ -141,7 +143,7 @@ class Program:
         return self.events[-1]
 
     def forget(self) -> None:
-        """Listen no more. What runs in the pod ends with the pod."""
+        """Stop reading the events. The program ends with its pod."""
         self._process.kill()
         self._process.wait()
         self._thread.join(5)

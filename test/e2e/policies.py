@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NetworkPolicy: who reaches whom under each of a list of policies."""
+"""NetworkPolicy: which pods reach which under each of a list of policies."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ IN_Y: dict[str, Any] = {"matchLabels": {"kubernetes.io/metadata.name": "y"}}
 
 
 def to(target: str) -> frozenset[tuple[str, str]]:
-    """The pairs that end at a pod."""
+    """The pairs whose connection goes to a pod."""
     return frozenset(pair for pair in PAIRS if pair[1] == target)
 
 
 def by(*sources: str) -> frozenset[tuple[str, str]]:
-    """The pairs that begin at one of these pods."""
+    """The pairs whose connection comes from one of these pods."""
     return frozenset(pair for pair in PAIRS if pair[0] in sources)
 
 
 def cases(address: str) -> dict[str, tuple[dict[str, Any], frozenset[tuple[str, str]]]]:
-    """Policies of the namespace x, and the pairs that they let connect to TCP port 8080.
-    ``address`` is that of the pod c.
+    """Policies of the namespace x, and the pairs that they allow to connect to TCP port 8080.
+    ``address`` is the address of the pod c.
     """
     one = f"{address}/{128 if ':' in address else 32}"
     every = "::/0" if ":" in address else "0.0.0.0/0"
@@ -97,7 +97,7 @@ def cases(address: str) -> dict[str, tuple[dict[str, Any], frozenset[tuple[str, 
 
 
 def policies(cluster: Cluster) -> str:
-    """Each policy lets connect whom it should, in each family."""
+    """Each policy allows exactly the right connections, in each family."""
     kubectl = cluster.kubectl
     kubectl.rollout("daemonset/netcraq-policies", install.NAMESPACE)
     for namespace in sorted(set(PODS.values())):
@@ -124,7 +124,7 @@ def policies(cluster: Cluster) -> str:
         }
 
     def connected(family: int, wanted: frozenset[tuple[str, str]]) -> frozenset[tuple[str, str]]:
-        """Who reaches whom, once it is as wanted, or after a while."""
+        """The pairs that connect, once they are as wanted, or after a time limit."""
         deadline = time.monotonic() + 20
         while True:
             with ThreadPoolExecutor() as pool:

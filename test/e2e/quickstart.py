@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a new operator types: the lines of docs/kubernetes.md, "In ten minutes", as they stand
-there, from ``helm install`` to a read in the network, and how long they take. They are typed with
-the chart and the images of the checkout, or with those of a release.
+"""Runs what a new operator types: the commands of docs/kubernetes.md, "In ten minutes", unchanged,
+from ``helm install`` to a read in the network, and measures their duration. They use the chart and
+the images of the checkout, or those of a release.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ SECONDS = 600
 
 
 def lines(text: str) -> list[tuple[str, str]]:
-    """The commands of the section, and what the documentation says that each prints ("": it does
-    not say).
+    """The commands of the section, and the output that the page shows for each ("" if it shows
+    none).
     """
     section = text[text.index(HEADING) :]
     block = re.search(r"```console\n(\$ helm install .*?)```", section, re.DOTALL)
@@ -41,8 +41,8 @@ def lines(text: str) -> list[tuple[str, str]]:
 
 
 def release(cluster: Cluster) -> str:
-    """The lines with the chart and the images that ``make release`` has put into ``dist``. Pods
-    reach each other then, and Helm removes what it has installed.
+    """Run the commands with the chart and the images that ``make release`` has put into ``dist``.
+    Afterwards pods reach each other, and Helm removes what it has installed.
     """
     dist = settings.ROOT / "dist"
     charts = sorted((dist / "chart").glob("netcraq-*.tgz"))
@@ -69,7 +69,7 @@ def release(cluster: Cluster) -> str:
 
 
 def typed(cluster: Cluster, command: str) -> str:
-    """What a command prints that is typed on the first node, in the checkout."""
+    """The output of a command on the first node, in the checkout."""
     script = f"cd {settings.ROOT} && export KUBECONFIG=/etc/kubernetes/admin.conf && {command}"
     done = cluster.first.execute(["sh", "-c", script], check=False, seconds=SECONDS)
     require(done.returncode == 0, f"{command}: status {done.returncode}: {done.stdout}{done.stderr}")
@@ -77,7 +77,7 @@ def typed(cluster: Cluster, command: str) -> str:
 
 
 def quick_start(cluster: Cluster, chart: str = CHART) -> str:
-    """All of it, in ten minutes at most; the read is answered by a switch."""
+    """All commands succeed within ten minutes, and a switch answers the read."""
     commands = lines((settings.ROOT / "docs" / "kubernetes.md").read_text())
     begin, took = time.monotonic(), []
     for command, said in commands:
@@ -96,14 +96,16 @@ def quick_start(cluster: Cluster, chart: str = CHART) -> str:
 
 
 def like(line: str, printed: str) -> bool:
-    """Whether a line was printed, whatever its numbers were, and whatever stands for "..."."""
+    """Whether a line was printed. Numbers may differ, and "..." matches any text."""
     wanted = re.escape(line.strip())
     wanted = re.sub(r"\d+", r"\\d+", wanted).replace(re.escape("..."), ".*")
     return any(re.fullmatch(wanted, one.strip()) for one in printed.splitlines())
 
 
 def doctor(cluster: Cluster, node: str) -> str:
-    """``kubectl netcraq doctor`` looks at a node, in its agent's container; it is in order."""
+    """``kubectl netcraq doctor`` checks a node from within its agent's container, and finds it in
+    order.
+    """
     command = ["env", "KUBECONFIG=/etc/kubernetes/admin.conf", "kubectl", "netcraq", "doctor", "--node", node]
     done = cluster.first.execute(command, check=False)
     require(done.returncode == 0, f"doctor on {node}: status {done.returncode}: {done.stdout}{done.stderr}")

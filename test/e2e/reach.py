@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pods have to reach in each address family of the cluster."""
+"""The destinations that pods must reach, in each address family of the cluster."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from e2e.kubectl import until
 
 
 def reach(cluster: Cluster) -> str:
-    """In each family of the cluster pods reach pods of the same node and of others, which see who
-    asks; services by address, by name and by each node's port; and what is outside, under the
-    node's address.
+    """In each family of the cluster, pods reach pods of the same node and of others, which see the
+    client's own address; services by address, by name and by each node's port; and destinations
+    outside, which see the node's address.
     """
     kubectl, asked = cluster.kubectl, 0
     kubectl.apply(fixtures.daemon_set("web"), fixtures.daemon_set("peer"))
@@ -49,7 +49,7 @@ def reach(cluster: Cluster) -> str:
                     done = kubectl.inside(source["metadata"]["name"], "/testpod", "get", *urls, check=False)
                     return done.stdout if done.returncode == 0 else ""
 
-                # kube-proxy hears of pods that are ready a moment later than the API server
+                # kube-proxy learns of ready pods a moment after the API server
                 said = until(f"{family.name}: everything answers a pod on {at}", answers, 120).splitlines()
                 asked += len(urls)
                 for target, pod in targets.items():

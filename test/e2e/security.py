@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pod, and an agent's own account, must not be able to do in the cluster."""
+"""Actions that the cluster must deny to a pod and to an agent's own account."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ ALLOWED = (
 
 
 def security(cluster: Cluster) -> str:
-    """A pod reaches none of the nodes' control interfaces; a worker's agent may do little; the
-    socket is root's.
+    """A pod reaches none of the nodes' control interfaces, a worker's agent has few rights, and
+    only root can use the socket.
     """
     pod = pods(cluster, "peer")[0]["metadata"]["name"]
     refused = 0
@@ -55,7 +55,7 @@ def security(cluster: Cluster) -> str:
         lines = cluster.kubectl.inside(pod, "/testpod", "get", *urls, check=False).stdout.splitlines()
         require(len(lines) == len(urls), f"a pod asks {len(urls)} interfaces of {node.name}, and hears {lines}")
         for url, what, line in zip(urls, INTERFACES.values(), lines, strict=True):
-            # else it is the answer's text
+            # otherwise the line is the answer's text
             require(line.startswith(f'{url}: Get "'), f"a pod gets an answer of {what} on {node.name}: {line}")
         refused += len(urls)
     account = f"system:serviceaccount:{NAMESPACE}:netcraq-agent"

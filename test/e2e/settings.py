@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Versions, and where things are."""
+"""Versions and paths."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def last_release() -> tuple[str, str]:
 
 
 def next_patch() -> str:
-    """The patch release after that one."""
+    """The patch release after :data:`KUBERNETES`."""
     minor, _, patch = KUBERNETES.rpartition(".")
     return f"{minor}.{int(patch) + 1}"
 
 
 def etcd() -> str:
-    """etcd's version, without the v: the one that the main module requires."""
+    """The version of etcd that the main module requires, without the v."""
     found = re.search(r"^\s*go\.etcd\.io/etcd/server/v3 v(\S+)$", (ROOT / "go.mod").read_text(), re.MULTILINE)
     if found is None:
         raise RuntimeError("go.mod requires no go.etcd.io/etcd/server/v3")
@@ -53,6 +53,6 @@ def etcd() -> str:
 
 
 def cache() -> Path:
-    """Where what takes minutes to build is kept, alongside all checkouts."""
+    """The folder for files that take minutes to build. All checkouts share it."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "netcraq" / f"kubernetes-{KUBERNETES}"

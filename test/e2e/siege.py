@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hostile pod at the node API: it gets nowhere, and others continue."""
+"""A hostile pod attacks the node API without success, and other pods continue."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MEMORY = 1 << 20
 
 
 def _agents(cluster: Cluster) -> dict[str, Any]:
-    """How often each agent's container was started again."""
+    """The number of restarts of each agent's container."""
     return {
         found["metadata"]["name"]: found["status"]["containerStatuses"][0]["restartCount"]
         for found in cluster.kubectl.items("pods", "-n", install.NAMESPACE)
@@ -35,7 +35,7 @@ def _agents(cluster: Cluster) -> dict[str, Any]:
 
 def siege(cluster: Cluster) -> str:
     """A pod floods the socket with requests and connections, forges frames, reads no answers, and
-    asks for another namespace's keys; a pod alongside it on the same node continues.
+    requests another namespace's keys. Another pod on the same node continues.
     """
     kubectl, node = cluster.kubectl, cluster.nodes[-1]
     door = own(cluster)[-1]
@@ -82,7 +82,7 @@ def _told(found: dict[str, Any]) -> str:
 
 
 def _connections(cluster: Cluster) -> int:
-    """How many connections the last node's agent has."""
+    """The number of open connections to the last node's agent."""
     node = cluster.nodes[-1]
     text = node.run("curl", "-sS", "--max-time", "10", f"http://{node.address}:9561/metrics")
     lines = [line for line in text.splitlines() if line.startswith("netcraq_nodeapi_connections ")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kubernetes' own end-to-end tests: their binary, the images that they name, and what they say."""
+"""Kubernetes' own end-to-end tests: their binary, the images that they use, and their report."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ PAGE = "<html><body><h1>It works!</h1></body></html>\n"
 
 
 def build(folder: Path) -> Path:
-    """Build the binary of the specs and the programs of the images into ``folder``; the binary."""
+    """Build the binary of the specs, and the programs of the images, into ``folder``. Returns the
+    binary.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     module, binary = settings.HERE / "kubernetes", folder / "specs.test"
     flags = ["-tags", "commands", "-ldflags", "-s -w"]
@@ -52,17 +54,17 @@ def build(folder: Path) -> Path:
 
 
 def named(binary: Path) -> list[str]:
-    """The images that the specs name, each with its tag."""
+    """The images that the specs use, each with its tag."""
     return subprocess.run(
         [binary, "-list-images"], capture_output=True, text=True, check=True
-    ).stdout.split()  # the specs' own list: it changes with Kubernetes' version
+    ).stdout.split()  # the specs' own list, because it changes with Kubernetes' version
 
 
 def images(built: Path, names: Sequence[str]) -> list[Image]:
     """Those images of ``names`` that can be made from Kubernetes' modules and Debian's programs.
 
-    No server of nginx, httpd, nautilus or kitten is in the images of these names: busybox' httpd
-    serves their pages, since specs look at what the cluster does with the pods.
+    The images called nginx, httpd, nautilus and kitten do not contain these servers. busybox' httpd
+    serves their pages, because the specs check only what the cluster does with the pods.
     """
     found = []
     for tag in names:
@@ -74,12 +76,12 @@ def images(built: Path, names: Sequence[str]) -> list[Image]:
 
 
 def _made(name: str, tag: str, built: Path) -> Image | None:
-    """The image of a name; None if nothing here makes it."""
+    """The image with a name; None if nothing here can make it."""
     match name:
         case "agnhost":
             image = _with_shell(Image(tag, ["/agnhost"], command=["pause"]), *TOOLS)
             image.links |= {"/agnhost-2": "agnhost", "/usr/local/bin/iperf": "/usr/bin/iperf"}
-            porter = _sources() / "test" / "images" / "agnhost" / "porter"  # a server with TLS
+            porter = _sources() / "test" / "images" / "agnhost" / "porter"  # a server that uses TLS
             image.files |= {name: porter / name for name in ("localhost.crt", "localhost.key")}
             image.files |= {"agnhost": built / "agnhost"}
             image.files |= {"etc/passwd": _file(built, "passwd", USERS), "etc/group": _file(built, "group", GROUPS)}
@@ -98,7 +100,7 @@ def _made(name: str, tag: str, built: Path) -> Image | None:
             return _serves(tag, built, "usr/share/nginx/html", "index.html", PAGE)
         case "nautilus" | "kitten":
             return _serves(tag, built, "html", "data.json", f'{{\n"image": "{name}.jpg"\n}}\n')
-        case "etcd":  # the sample API server's
+        case "etcd":  # the etcd of the sample API server
             programs = {f"usr/local/bin/{name}": settings.cache() / "bin" / name for name in ("etcd", "etcdctl")}
             return Image(tag, command=["etcd"], files=programs)
         case "sample-apiserver":
@@ -112,8 +114,9 @@ def _made(name: str, tag: str, built: Path) -> Image | None:
 
 
 def _with_shell(image: Image, *tools: str) -> Image:
-    """Add busybox under all its names but those of ``tools``, and these. With tools the shell is
-    bash: busybox' shell runs its own programs, whatever is in PATH.
+    """Add busybox under all its names, except those of ``tools``, which are added as programs of
+    their own. With tools the shell is bash, because busybox' shell prefers its built-in programs to
+    those in PATH.
     """
     image.add(cluster_images.program("busybox"), "/bin/busybox")
     listed = subprocess.run(["busybox", "--list"], capture_output=True, text=True, check=True).stdout.split()
@@ -126,14 +129,14 @@ def _with_shell(image: Image, *tools: str) -> Image:
 
 
 def _serves(tag: str, built: Path, folder: str, page: str, text: str) -> Image:
-    """An image that serves a page at port 80."""
+    """An image whose server answers with a page at port 80."""
     image = _with_shell(Image(tag, command=["httpd", "-f", "-p", "80", "-h", f"/{folder}"]))
     image.files[f"{folder}/{page}"] = _file(built, f"{folder.replace('/', '-')}-{page}", text)
     return image
 
 
 def _sources() -> Path:
-    """Where Kubernetes' module is."""
+    """The folder of Kubernetes' module."""
     return binaries.module_folder(settings.HERE / "kubernetes", "k8s.io/kubernetes")
 
 
@@ -144,7 +147,7 @@ def _file(folder: Path, name: str, text: str) -> Path:
 
 @dataclass
 class Report:
-    """What a run's JUnit file says."""
+    """The results in the JUnit file of a run."""
 
     passed: int = 0
     failed: list[str] = field(default_factory=list)
@@ -152,18 +155,18 @@ class Report:
     """Specs that skipped themselves, with their reasons; none of those that nobody asked for."""
 
     def __str__(self) -> str:
-        """Give the counts in one line."""
+        """The counts in one line."""
         return f"{self.passed} of {self.passed + len(self.failed)} passed, {len(self.skipped)} skipped themselves"
 
 
 def read(junit: Path) -> Report:
-    """Read a JUnit file of the specs' runner, without its set-up and tear-down."""
+    """Read the JUnit file of the specs' runner. Set-up and tear-down count only if they failed."""
     report = Report()
     for case in ET.parse(junit).iter("testcase"):
         name, status = case.get("name", "").removeprefix("[It] "), case.get("status")
         skipped = case.find("skipped")
         if not case.get("name", "").startswith("[It]"):
-            if status not in ("passed", "skipped"):  # of all specs, like [SynchronizedBeforeSuite]
+            if status not in ("passed", "skipped"):  # a step of all specs, such as [SynchronizedBeforeSuite]
                 report.failed.append(name)
         elif status == "passed":
             report.passed += 1

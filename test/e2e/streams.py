@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams in ordinary pods: what is pushed into their memory, and what is not."""
+"""Streams in ordinary pods: which records they receive, and which they cannot."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ KEYS, VERSIONS = 8, 20
 
 
 def streams(cluster: Cluster) -> str:
-    """Pods follow a service's keys by push, which another node's pod writes. A pod of another
-    namespace maps nothing of it, though a Role lets it read the keys (`node-api` grants it).
+    """Pods follow a service's keys by push, while another node's pod writes the keys. A pod of
+    another namespace can map none of the stream, although a Role lets it read the keys (`node-api`
+    grants that).
     """
     known, _ = languages()
     doors, told = own(cluster), []

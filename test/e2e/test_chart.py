@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""That the Helm chart comes from the manifests, as far as that can be told without Helm.
+"""Checks that the Helm chart matches the manifests, as far as this is possible without Helm.
 
-``make test-chart`` has Helm and kustomize compare their objects.
+``make test-chart`` compares their objects with Helm and kustomize.
 """
 
 import hashlib

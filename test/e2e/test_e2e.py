@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be tested of the cluster's tools without a cluster."""
+"""Tests of the cluster's tools that need no cluster."""
 
 import itertools
 import json
@@ -58,7 +58,7 @@ def test_counts():
 
 
 def configuration(*chosen, **options):
-    """kubeadm's, of a node that has addresses of these families."""
+    """kubeadm's configuration for a node with addresses of these families."""
     addresses = [family.address(11) for family in chosen]
     pods, services = [family.pods for family in chosen], [family.services for family in chosen]
     return kubeadm.init("n1", addresses, pods, services, **options)
@@ -140,7 +140,7 @@ def test_kubernetes_module_is_the_version_that_is_named():
 
 
 def test_manifests_of_a_release(monkeypatch, tmp_path):
-    """The overlay names the manifests of a source tree, and the tag of its agents."""
+    """The overlay names the manifests of a source tree, and the tag of the agent's image."""
     monkeypatch.setattr(settings, "OUT", tmp_path)
     here = SimpleNamespace(chained=True)
     for arguments, source, tag in (
@@ -155,7 +155,7 @@ def test_manifests_of_a_release(monkeypatch, tmp_path):
 
 
 def test_images_of_the_last_release(tmp_path):
-    """What is built of the last release is all that its agent's image has."""
+    """The build of the last release has exactly the files of its agent's image."""
     version, commit = settings.last_release()
     shown = subprocess.run(["git", "show", f"{commit}:cni-plugin/deploy/Containerfile.netcraq-agent"], cwd=settings.ROOT,
                            capture_output=True, text=True)  # fmt: skip
@@ -196,8 +196,8 @@ def test_help():
     ],
 )
 def test_checks_that_there_are_not_are_refused_at_once(arguments, said, monkeypatch, capsys):
-    monkeypatch.setattr(command_line, "Cluster", None)  # none is made
-    monkeypatch.setattr(command_line, "missing", None)  # and nothing is looked at
+    monkeypatch.setattr(command_line, "Cluster", None)  # no cluster is made
+    monkeypatch.setattr(command_line, "missing", None)  # and the machine is not examined
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(sys, "argv", ["e2e", "run", *arguments])
     assert command_line.main() == 2
@@ -230,7 +230,10 @@ def test_checks_that_there_are_are_taken():
     ("said", "yes"),
     [
         ('ok{"kind": "NamespaceList"}', True),
-        ("ok", False),  # ready by what it has heard before; a gateway that was killed answers no list
+        (
+            "ok",
+            False,
+        ),  # ready by its last check, but cannot answer a list
         ("", False),
     ],
 )
@@ -246,7 +249,7 @@ def test_a_server_answers_when_it_lists(said, yes):
     cluster = SimpleNamespace(lan=Network(), first=SimpleNamespace(folder=Path("/nodes/n1")))
     assert controlplanes.answers(cluster, node) is yes
     assert asked[-2:] == ["https://172.30.0.12:6443/readyz", "https://172.30.0.12:6443/api/v1/namespaces?limit=1"]
-    options = dict(itertools.pairwise(asked))  # curl takes no --option=value
+    options = dict(itertools.pairwise(asked))  # curl does not accept the form --option=value
     assert options["--cert"] == "/nodes/n1/etc-kubernetes/pki/apiserver-kubelet-client.crt"
     assert "--fail-early" in asked
 
@@ -263,8 +266,8 @@ def test_each_sort_of_fault_has_to_come_in_time():
 
 
 def test_what_is_downloaded_is_pinned():
-    """What the project fetches is named by its hash: base images by digest, Python's packages and
-    Go's modules by the hashes of their files.
+    """Everything that the project downloads is pinned by hash: base images by digest, Python
+    packages and Go modules by the hashes of their files.
     """
     for path, _ in cluster_images.project():
         for line in path.read_text().splitlines():
@@ -340,8 +343,8 @@ tc qdisc: qdisc noqueue 0: dev eth0 root refcnt 2"""
 
 
 def test_but_for_a_start():
-    """A start of a node makes other addresses, and other interfaces of pods on all nodes; no more
-    passes.
+    """A restart of a node changes its addresses, and the names of pods' interfaces on all nodes.
+    Other differences still count.
     """
     pods = PICTURE.replace("3: vetha1b2c3d4@if2", "9: veth99887766@if2").replace(
         "1a:0a:12:00:f1:0c", "1a:0a:12:00:f1:0d"
@@ -379,7 +382,7 @@ def test_but_for_a_start():
 
 
 def test_needs():
-    """What a check needs is made before it, whichever cluster it is of."""
+    """A check comes after the checks that it needs, in every kind of cluster."""
     kinds = [checks.of("own", 1), checks.of("bridge", 1), checks.of("own", 3)]
     everywhere = {name for kind in kinds for name in kind}
     assert everywhere.issuperset(checks.NEEDS)
@@ -411,7 +414,7 @@ def test_what_specs_report(tmp_path):
     report = specs.read(junit)
     assert report.passed == 1
     assert report.failed == ["[sig-network] DNS works [Conformance]"]
-    assert report.skipped == {"[sig-network] SCTP works": "no SCTP here"}  # and not what nobody asked for
+    assert report.skipped == {"[sig-network] SCTP works": "no SCTP here"}  # without the specs that nobody selected
     assert str(report) == "1 of 2 passed, 1 skipped themselves"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes' network, with namespaces in the place of nodes."""
+"""Tests the nodes' network with namespaces instead of nodes."""
 
 import contextlib
 import os
@@ -20,8 +20,8 @@ LISTEN = (
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="namespaces are root's")
 def test_cut():
-    """Cut in two, each side continues by itself; the router reaches both, and the lone side no API
-    server by it. Healed, all is as before.
+    """When the network is cut, each side works by itself. The router reaches both sides, but the
+    lone side reaches no API server through it. When the cut is over, everything is as before.
     """
     lan = Lan((IPV4,))
     with contextlib.ExitStack() as after:

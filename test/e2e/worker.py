@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A taken-over node that is in no chain: others' keys, pods and the leader are as without it."""
+"""An attacker takes over a node that is not in the chain. Other pods' keys, the pods and the leader
+are not affected.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,12 @@ MEMORY = 256 << 10
 
 
 def _memory(node: Node) -> int:
-    """Kilobytes that a node's agent has."""
+    """The kilobytes of memory of a node's agent."""
     return int(node.run("ps", "-C", "netcraq-agent", "-o", "rss=").split()[0])
 
 
 def _exclude(cluster: Cluster, *nodes: str) -> None:
-    """Have the chain continue without nodes, and with all the others."""
+    """Make the chain continue without these nodes, and with all others."""
     spec = json.dumps({"spec": {"excludedNodes": list(nodes)}})
     cluster.kubectl("patch", "netcraqchain", chain.NAME, "--type=merge", "-p", spec)
     wanted = {node.name for node in cluster.nodes} - set(nodes)
@@ -35,8 +37,8 @@ def _exclude(cluster: Cluster, *nodes: str) -> None:
 
 
 def worker(cluster: Cluster, seconds: float = 10) -> str:
-    """The last node leaves the chain; then root on it sends all that members believe each other by
-    its tunnels, while pods on the other nodes count.
+    """The last node leaves the chain. Then root on that node sends everything through its tunnels
+    that members accept from each other, while pods on the other nodes count.
     """
     bad, others = cluster.nodes[-1], cluster.nodes[:-1]
     _exclude(cluster, bad.name)

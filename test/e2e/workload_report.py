@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page that shows the workload with and without NetCRAQ: two figures and a table, in one HTML
-file that needs no other.
+"""The page that compares the workload with and without NetCRAQ: two figures and a table, in one
+self-contained HTML file.
 
-The same is a section of the evaluation's report (``experiments/figures``), which takes it from
+The evaluation's report (``experiments/figures``) has the same section, which it takes from
 ``section.html``.
 """
 
@@ -35,7 +35,7 @@ holds the keys, but for leases and events, and the gateway reads them there."""
 
 
 def write(results: dict[str, list[dict[str, Any]]], facts: dict[str, str], folder: Path) -> Path:
-    """Write the figures, the page and the numbers; the page's path."""
+    """Write the figures, the page and the numbers. Returns the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "workload.json").write_text(json.dumps({"facts": facts, "runs": results}, indent=1) + "\n")
     pictures = [_requests(results, folder), _starts(results, folder)]
@@ -58,7 +58,7 @@ def write(results: dict[str, list[dict[str, Any]]], facts: dict[str, str], folde
 
 
 def median(runs: list[dict[str, Any]], *path: str) -> float | None:
-    """The median over the runs of a number; None if there is none."""
+    """The median of a number over the runs; None if no run has it."""
     found = []
     for run in runs:
         value: Any = run
@@ -82,7 +82,7 @@ ROWS = (
 
 
 def rows(results: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
-    """The table's rows: medians over the runs."""
+    """The rows of the table: medians over the runs."""
     kinds = {kind for runs in results.values() for run in runs for kind in run["requests"]}
     order = sorted(kinds, key=lambda kind: -(median(results["without"], "requests", kind) or 0))
     listed = [(f"requests: {kind}", ("requests", kind), "{:.0f}") for kind in order] + list(ROWS)
@@ -118,7 +118,7 @@ def _save(figure: Any, folder: Path, name: str) -> Path:
 
 
 def _requests(results: dict[str, list[dict[str, Any]]], folder: Path) -> Path:
-    """Who answered the gets, and how the rest divides."""
+    """A figure of the system that answered the gets, and of the requests that are not gets."""
     figure, axes = pyplot.subplots(figsize=(9, 3.2))
     kinds = [
         kind
@@ -149,7 +149,7 @@ def _requests(results: dict[str, list[dict[str, Any]]], folder: Path) -> Path:
 
 
 def _starts(results: dict[str, list[dict[str, Any]]], folder: Path) -> Path:
-    """How long pods take to start: the share of pods that are ready after so many seconds."""
+    """A figure of the start time of pods: the share of pods that are ready, over the seconds."""
     figure, axes = pyplot.subplots(figsize=(9, 3.2))
     for which, name in NAMES.items():
         starts = sorted(start for run in results[which] for start in run["podStartSeconds"])

@@ -10,10 +10,10 @@ import (
 	"github.com/netcraq/netcraq/test/etcdsuite/direct"
 )
 
-// errNotUsed: tests may pass because nothing of ours was asked.
+// errNotUsed: without use of the switches, the tests may pass without testing client/etcd.
 var errNotUsed = errors.New("the switches answered no read, or no key was written under a guard: what passed shows nothing of client/etcd")
 
-// runClient runs the tests on client/etcd, and says what the switches had to do with it.
+// runClient runs the tests on client/etcd, and prints how often they used the switches.
 func (o *options) runClient(ctx context.Context, env []string) error {
 	path := o.path("client-stats.jsonl")
 	if err := os.RemoveAll(path); err != nil {

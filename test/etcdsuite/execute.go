@@ -19,18 +19,18 @@ import (
 	"github.com/netcraq/netcraq/test/etcdsuite/inplace"
 )
 
-// outcome is what came of a test.
+// outcome is the result of a test.
 type outcome struct {
 	Result  string   // pass, fail or skip
-	Output  []string `json:",omitempty"` // the end of it, of a test that failed
-	Again   bool     `json:",omitempty"` // it passed when it was run again
+	Output  []string `json:",omitempty"` // the end of the output of a failed test
+	Again   bool     `json:",omitempty"` // it failed at first, and passed when run again
 	Seconds float64
 }
 
-// results are outcomes by package and test: "integration TestKVPut/1".
+// results are outcomes by package and test, for example "integration TestKVPut/1".
 type results map[string]*outcome
 
-// mode runs all tests in one way.
+// mode runs all tests in one mode.
 func (o *options) mode(ctx context.Context, mode string) (results, error) {
 	if mode == placed || mode == byClient {
 		return o.inNamespace(ctx, mode)
@@ -42,7 +42,7 @@ func (o *options) mode(ctx context.Context, mode string) (results, error) {
 	return o.packages(ctx, mode, env)
 }
 
-// environment is what tests with gateways are told.
+// environment returns the environment variables for tests with gateways.
 func (o *options) environment() []string {
 	return []string{inplace.EnvGateway + "=" + o.path("bin", "etcd-monitor"), inplace.EnvFixtures + "=" +
 		o.path("tests", "fixtures"), inplace.EnvLog + "=" + o.path("gateways.log"), inplace.EnvFlags + "=" + o.flags}
@@ -77,8 +77,8 @@ func (o *options) packages(ctx context.Context, mode string, env []string) (resu
 	return all, os.WriteFile(o.path(mode+".json"), b, 0o644)
 }
 
-// earlier are the results of an earlier run in a mode, if there was one: without -modes straight
-// they are what others are compared with.
+// earlier returns the results of an earlier run in a mode, if there was one. A run without the mode
+// straight compares with these.
 func (o *options) earlier(mode string) (got results, err error) {
 	b, err := os.ReadFile(o.path(mode + ".json"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -90,8 +90,8 @@ func (o *options) earlier(mode string) (got results, err error) {
 	return got, json.Unmarshal(b, &got)
 }
 
-// runPackage runs the tests of a package until each has come to its end, also where one ends the
-// process; and those that failed again.
+// runPackage runs the tests of a package until each has ended, even if a test ends the whole
+// process. Then it runs the failed tests again.
 func (o *options) runPackage(ctx context.Context, mode, pkg string, env []string) (results, error) {
 	names, err := o.listTests(ctx, mode, pkg)
 	if err != nil {
@@ -120,7 +120,7 @@ func (o *options) runPackage(ctx context.Context, mode, pkg string, env []string
 	return all, nil
 }
 
-// failed are the tests in which something failed that is not known to.
+// failed returns the top-level tests in which a test failed that is not known to fail.
 func (o *options) failed(mode, pkg string, all results) (out []string) {
 	for name, r := range all.leaves() {
 		if top, _, _ := strings.Cut(strings.TrimPrefix(name, pkg+" "), "/"); r.Result == "fail" &&
@@ -132,7 +132,7 @@ func (o *options) failed(mode, pkg string, all results) (out []string) {
 	return out
 }
 
-// listTests are the names of a package's tests and examples that are chosen.
+// listTests returns the names of a package's chosen tests and examples.
 func (o *options) listTests(ctx context.Context, mode, pkg string) (out []string, err error) {
 	b, err := command(ctx, o.directory(pkg), o.binary(pkg, mode), "-test.list", ".")
 	if err != nil {
@@ -147,13 +147,13 @@ func (o *options) listTests(ctx context.Context, mode, pkg string) (out []string
 	return out, nil
 }
 
-// event is what test2json says.
+// event is a line of test2json's output.
 type event struct {
 	Action, Test, Output string
 	Elapsed              float64
 }
 
-// process runs tests in one process. done are the tests of names that came to an end, or ended the
+// process runs tests in one process. done has the names of the tests that ended, or that ended the
 // process.
 func (o *options) process(ctx context.Context, mode, pkg string, env []string, names []string) (got results,
 	done map[string]bool, err error) {
@@ -187,13 +187,13 @@ func (o *options) process(ctx context.Context, mode, pkg string, env []string, n
 		return nil, nil, err
 	}
 	r := &reader{pkg: pkg, got: results{}, done: map[string]bool{}, output: map[string][]string{}}
-	// Go tells where it hangs
+	// On SIGQUIT, Go prints where the tests hang.
 	watch := time.AfterFunc(o.limit, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGQUIT) })
 	r.began = func() { watch.Reset(o.limit) }
 	r.read(io.TeeReader(out, log))
 	watch.Stop()
 	out.Close()
-	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // gateways that a test has left
+	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // gateways that a test has not stopped
 	cmd.Wait()
 	if ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)
@@ -202,15 +202,15 @@ func (o *options) process(ctx context.Context, mode, pkg string, env []string, n
 	return r.got, r.done, nil
 }
 
-// leaked is what etcd's tests say that begin where goroutines of others are left.
+// leaked is printed by an etcd test that finds goroutines of earlier tests.
 const leaked = "Found leaked goroutined BEFORE test"
 
-// reader makes outcomes of what test2json says.
+// reader turns test2json's output into outcomes.
 type reader struct {
 	pkg     string
 	got     results
 	done    map[string]bool
-	running []string // tests that have begun and not ended
+	running []string // tests that have started and not ended
 	output  map[string][]string
 	began   func()
 }
@@ -234,8 +234,8 @@ func (r *reader) read(from io.Reader) {
 			r.output[e.Test] = append(r.output[e.Test], e.Output)
 		case "pass", "fail", "skip":
 			if e.Action == "skip" && strings.Contains(strings.Join(r.output[e.Test], ""), leaked) {
-				// Of a test before it goroutines are left, and all that follow would be skipped for
-				// them: they are for another process.
+				// An earlier test has left goroutines, so this test and all later ones would be
+				// skipped. They must run in another process.
 				r.running = nil
 				return
 			}
@@ -257,7 +257,7 @@ func (r *reader) end(test, result string, seconds float64) {
 	}
 }
 
-// interrupted: what was running when the process ended has failed.
+// interrupted marks the tests as failed that were running when the process ended.
 func (r *reader) interrupted() {
 	for _, test := range slices.Clone(r.running) {
 		r.output[test] = append(r.output[test], "the process ended during this test\n")
@@ -265,11 +265,11 @@ func (r *reader) interrupted() {
 	}
 }
 
-// source begins a line that a test has logged.
+// source matches the beginning of a line that a test has logged.
 var source = regexp.MustCompile(`^\s+[a-z_0-9]+\.go:\d+: `)
 
-// notable are the lines of a failed test's output that are not the log of a server, as far as one
-// can tell.
+// notable returns the lines of a failed test's output, without those that appear to be a server's
+// log.
 func notable(lines []string) (out []string) {
 	log := false
 	for _, l := range lines {
@@ -285,7 +285,7 @@ func notable(lines []string) (out []string) {
 	return out[max(0, len(out)-40):]
 }
 
-// leaves are the tests that are not made of others, and those that failed though none of theirs
+// leaves returns the tests without subtests, and those that failed although none of their subtests
 // did.
 func (r results) leaves() results {
 	out := maps.Clone(r)
@@ -302,7 +302,7 @@ func (r results) leaves() results {
 	return out
 }
 
-// failsWithin says whether a test that is part of another failed.
+// failsWithin returns whether a subtest of a test failed.
 func (r results) failsWithin(name string) bool {
 	for n, o := range r {
 		if o.Result == "fail" && strings.HasPrefix(n, name+"/") {

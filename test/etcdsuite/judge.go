@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// failure is a line of known.txt: a test that fails in a mode and not straight, and why.
+// failure is a line of known.txt: a test that fails in a mode but not in straight, with the reason.
 type failure struct {
-	mode, test, reason string // test: package and name; NAME/... for all tests within it of which some fail
+	mode, test, reason string // test: package and name; NAME/... means all tests within it, at least one of which fails
 	line               int
-	atTimes            bool // it may pass
+	atTimes            bool // it passes at times
 }
 
-// readKnown reads the list: MODE PACKAGE TEST: REASON. A reason that begins with "at times, " is
-// that of a test that may pass.
+// readKnown reads the list: MODE PACKAGE TEST: REASON. If the reason begins with "at times, ", the
+// test may also pass.
 func readKnown(path string) (out []failure, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -47,7 +47,7 @@ func (f failure) covers(test string) bool {
 	return test == f.test
 }
 
-// judge says what passed, and whether the list of failures is true.
+// judge prints the numbers of passed tests, and whether the failures match the list.
 func (o *options) judge(w io.Writer, got map[string]results) error {
 	chosen, err := o.chosen()
 	if err != nil {
@@ -121,12 +121,12 @@ func (o *options) judge(w io.Writer, got map[string]results) error {
 	return nil
 }
 
-// expected says whether a test is known to fail.
+// expected returns whether a test is known to fail.
 func (o *options) expected(mode, test string) bool {
 	return slices.ContainsFunc(o.known, func(f failure) bool { return f.mode == mode && f.covers(test) })
 }
 
-// ran says whether tests of a line were run.
+// ran returns whether tests of a line were run.
 func (f failure) ran(all results) (string, bool) {
 	for test := range all {
 		if f.covers(test) {

@@ -1,22 +1,22 @@
 // Command suite runs etcd's own test suites against the gateway and client/etcd (make etcd-suite).
 // Each test runs up to four times:
 //
-//   - straight: as etcd runs it. What fails here is none of ours;
-//   - passed: with a gateway in the place of etcd's grpc-proxy, through which all goes to etcd;
-//   - placed: with such gateways, and every key that a client names placed in switches of this
+//   - straight: as etcd runs it. A failure here has nothing to do with NetCRAQ;
+//   - passed: with a gateway instead of etcd's grpc-proxy. The gateway forwards everything to etcd;
+//   - placed: with such gateways. Every key that a client names is placed in switches on this
 //     machine before the request is sent;
 //   - client: without a gateway. Each etcd client that a test makes is given to client/etcd, as a
-//     program's would be, and keys are placed in the same way. Suites that ask etcd by clientv3 run
-//     so.
+//     program's would be, and keys are placed in the same way. Only suites that use clientv3 run in
+//     this mode.
 //
-// What fails in one of these and not straight has to be in known.txt, with the reason; what is
-// there and does not fail is an error, too.
+// A test that fails in one of the last three modes, but not in straight, must be in known.txt with
+// the reason. A test in known.txt that does not fail is an error, too.
 //
-// etcd's tests are the published module go.etcd.io/etcd/tests/v3, of the version in module/go.mod
-// and with the checksum in module/go.sum. Go's tools fetch it into the module cache. This command
-// compiles a copy of it in the output directory, because Go replaces no file of the cache. For
-// gateways one file is replaced: that which makes the framework's connections (module/testdata).
-// For client/etcd it is one name: who calls clientv3.New calls direct.New (rewrite.go).
+// etcd's tests are the published module go.etcd.io/etcd/tests/v3, in the version of module/go.mod
+// and with the checksum of module/go.sum. Go's tools fetch it into the module cache. This command
+// compiles a copy in the output directory, because Go cannot replace a file of the cache. For
+// gateways, it replaces the file that makes the framework's connections (module/testdata). For
+// client/etcd, it replaces the calls of clientv3.New by direct.New (rewrite.go).
 package main
 
 import (
@@ -34,7 +34,7 @@ import (
 	"time"
 )
 
-// The ways in which each test runs.
+// The modes in which each test runs.
 const (
 	straight = "straight"
 	passed   = "passed"
@@ -51,11 +51,12 @@ type options struct {
 	suites []string
 	run    *regexp.Regexp
 	engine string
-	flags  string // of gateways, besides
-	inside string // not "": this process is in a namespace of its own: run this mode, and leave
+	flags  string // additional flags of gateways
+	inside string // not "": this process runs this mode in its own network namespace, and exits
 	limit  time.Duration
 	known  []failure
-	// attempts is how often a test may fail before it has failed, if it is not known to.
+	// attempts is the number of failures after which a test counts as failed, unless it is known to
+	// fail.
 	attempts int
 }
 
@@ -117,7 +118,7 @@ func run(ctx context.Context, args []string) error {
 	return o.all(ctx)
 }
 
-// all prepares, runs every mode and compares.
+// all prepares and runs every mode, and compares the results.
 func (o *options) all(ctx context.Context) error {
 	if err := o.prepare(ctx); err != nil {
 		return err

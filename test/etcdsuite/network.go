@@ -19,21 +19,21 @@ import (
 	"github.com/netcraq/netcraq/test/etcdsuite/inplace"
 )
 
-// The network: three switches in a row, with one host, this process, at the first.
+// The network: three switches in a row, and one host, this process, at the first switch.
 const (
 	members     = 3
 	hostIP      = "10.0.0.1"
 	hostMAC     = "02:00:00:00:00:01"
 	serviceIP   = "10.0.254.1"
-	controlPort = 9559   // and the following: the switches' P4Runtime servers
-	slotCount   = 16_000 // for keys of all tests: none is used for two
-	slotBatch   = 1000   // that are made by one request
-	profile     = "1024" // bits: the smallest that holds a sealed cell
+	controlPort = 9559   // of the first P4Runtime server; the next switches use the next ports
+	slotCount   = 16_000 // for the keys of all tests, each of which uses new slots
+	slotBatch   = 1000   // slots that one request makes
+	profile     = "1024" // bits: the smallest profile in which a sealed cell fits
 	startTime   = time.Minute
 )
 
-// inNamespace runs the tests of a mode with placed keys in a network namespace of their own, by
-// another process of this program.
+// inNamespace runs the tests of a mode with placed keys in a separate network namespace, in another
+// process of this program.
 func (o *options) inNamespace(ctx context.Context, mode string) (results, error) {
 	if os.Getuid() != 0 {
 		return nil, errors.New("placed keys take switches, and these network interfaces: run it as root, or with -modes straight,passed")
@@ -58,7 +58,7 @@ func (o *options) inNamespace(ctx context.Context, mode string) (results, error)
 // runInside starts the network in this process's namespace and runs the tests.
 func (o *options) runInside(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // which ends the processes
+	defer cancel() // ends the processes
 	dir, err := os.MkdirTemp("", "netcraq-suite")
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (o *options) runInside(ctx context.Context) error {
 	return err
 }
 
-// startNetwork starts switches and their controller, and gives the address of its admin API.
+// startNetwork starts the switches and their controller, and returns the address of its admin API.
 func (o *options) startNetwork(ctx context.Context, dir string) (string, error) {
 	commands := [][]string{
 		{"ip", "link", "set", "lo", "up"},
@@ -108,8 +108,8 @@ func (o *options) startNetwork(ctx context.Context, dir string) (string, error) 
 	commands = append(commands,
 		[]string{"sysctl", "-qw", "net.ipv6.conf.h1.disable_ipv6=1"},
 		[]string{"ip", "link", "set", "h1", "up"},
-		// Everything is behind the switch: a route to all by one neighbour, whose address nobody
-		// looks at.
+		// All addresses are behind the switch: one route, through a neighbour whose Ethernet
+		// address does not matter.
 		[]string{"ip", "route", "add", "10.0.0.0/8", "dev", "h1", "via", "10.255.255.254", "onlink"},
 		[]string{"ip", "neigh", "add", "10.255.255.254", "lladdr", "02:00:00:00:ff:ff", "dev", "h1"})
 	for _, c := range commands {
@@ -142,7 +142,7 @@ func (o *options) startNetwork(ctx context.Context, dir string) (string, error) 
 		"switches": switches, "links": links,
 		"hosts":    []m{{"name": "h1", "ip": hostIP, "mac": hostMAC, "port": "s1:1"}},
 		"chains":   []m{{"id": 1, "name": "main", "address": serviceIP, "members": names}},
-		"sessions": m{"ttlSeconds": 2}, // gateways come and go, without a word
+		"sessions": m{"ttlSeconds": 2}, // gateways start often, and end without releasing their sessions
 	})
 	if err != nil {
 		return "", err
@@ -154,7 +154,7 @@ func (o *options) startNetwork(ctx context.Context, dir string) (string, error) 
 	return socket, o.start(ctx, "ready:", "netcraq-controller", "--topology", topology, "--admin", socket, "--log-level", "warn")
 }
 
-// start starts one of our commands and waits for a line that begins so.
+// start starts one of the project's commands and waits for a line that begins with `begins`.
 func (o *options) start(ctx context.Context, begins, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, o.path("bin", name), args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -197,7 +197,7 @@ func (o *options) start(ctx context.Context, begins, name string, args ...string
 	}
 }
 
-// makeSlots has the controller make slots that nothing is in, and writes which they are.
+// makeSlots makes the controller create unused slots, and writes them to a file.
 func makeSlots(ctx context.Context, address, path string) error {
 	c := admin.NewClient(address)
 	defer c.Close()
@@ -218,7 +218,7 @@ func makeSlots(ctx context.Context, address, path string) error {
 	}
 	entries, err := readSlots(ctx, c)
 	for end := time.Now().Add(startTime); err == nil && len(entries) < slotCount && time.Now().Before(end); {
-		time.Sleep(time.Second) // switches on a busy machine do not say all at once
+		time.Sleep(time.Second) // on a busy machine, switches report the slots one after the other
 		entries, err = readSlots(ctx, c)
 	}
 	if err != nil {
@@ -230,7 +230,7 @@ func makeSlots(ctx context.Context, address, path string) error {
 	return inplace.WriteSlots(path, entries)
 }
 
-// readSlots are the slots that say in which version they were made.
+// readSlots returns the created slots, with the version that each got when it was created.
 func readSlots(ctx context.Context, c *admin.Client) (entries []placement.Entry, err error) {
 	made, err := c.Directory(ctx, "slot-", true)
 	if err != nil {

@@ -14,15 +14,15 @@ import (
 const (
 	clientv3   = "go.etcd.io/etcd/client/v3"
 	directPath = "github.com/netcraq/netcraq/test/etcdsuite/direct"
-	directName = "netcraqdirect" // is not a name of etcd's tests
+	directName = "netcraqdirect" // no test of etcd uses this name
 )
 
-// rewritten are the functions of clientv3 that direct has in their place. NewKV makes a KV of a
-// client that goes past the one that the client has.
+// rewritten are the functions of clientv3 that direct replaces. clientv3.NewKV would return a KV
+// that bypasses the client's own KV.
 var rewritten = map[string]bool{"New": true, "NewKV": true}
 
-// rewriteTests writes, for client/etcd, the files of the tests and their framework that make
-// clients, and says which stands for which.
+// rewriteTests writes, for client/etcd, new versions of the files that make clients, in the tests
+// and their framework. It returns the new file of each replaced file.
 func (o *options) rewriteTests(chosen []suite) (map[string]string, error) {
 	folders := []string{"framework/integration"}
 	for _, s := range chosen {
@@ -67,8 +67,8 @@ func (o *options) rewriteTests(chosen []suite) (map[string]string, error) {
 	return out, nil
 }
 
-// rewrite has a file call direct's functions in the place of clientv3's, and says how many calls
-// there are. Lines keep their numbers.
+// rewrite makes a file call direct's functions instead of clientv3's, and returns the number of
+// calls. Line numbers do not change.
 func rewrite(src []byte) ([]byte, int, error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, "", src, parser.SkipObjectResolution)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A file's calls of clientv3's New and NewKV are direct's, under whatever name it has the package;
-// nothing else changes, and no line moves.
+// In a rewritten file, calls of clientv3's New and NewKV go to direct, whatever name the file gives
+// the package. Nothing else changes, and no line moves.
 func TestRewrite(t *testing.T) {
 	const imports = "; import netcraqdirect \"github.com/netcraq/netcraq/test/etcdsuite/direct\"\n"
 	for _, c := range []struct {
@@ -50,8 +50,8 @@ var make, kv = netcraqdirect.New, netcraqdirect.NewKV(v3.NewCtxClient(nil))
 	}
 }
 
-// The files that are replaced are those of the framework and of the suites that run on client/etcd.
-// Where none is the tests would run without it, and that is an error.
+// The rewritten files are those of the framework and of the suites that run on client/etcd. If no
+// file is rewritten, the tests would not use client/etcd, so that is an error.
 func TestRewriteTests(t *testing.T) {
 	o := &options{out: t.TempDir()}
 	source := "package a\n\nimport clientv3 \"go.etcd.io/etcd/client/v3\"\n\nvar c = clientv3.New\n"

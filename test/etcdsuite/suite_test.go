@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/test/etcdsuite/inplace"
 )
 
-// The list in the repository can be read, and is about packages that are run.
+// The committed list is valid, and names only packages that are run.
 func TestKnown(t *testing.T) {
 	known, err := readKnown("known.txt")
 	if err != nil {
@@ -39,7 +39,8 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// Failures with gateways only have to be in the list, and what is in the list has to fail.
+// A failure that occurs only with gateways must be in the list, and each test in the list must
+// fail.
 func TestJudge(t *testing.T) {
 	pass, fail, skip := &outcome{Result: "pass"}, &outcome{Result: "fail", Output: []string{"what went wrong"}}, &outcome{Result: "skip"}
 	one := failure{mode: placed, test: "common TestB", reason: "r", line: 1}
@@ -50,7 +51,7 @@ func TestJudge(t *testing.T) {
 		runs  results // straight
 		got   results // placed
 		known []failure
-		said  string // "": nothing is wrong
+		said  string // "": no complaint
 	}{
 		{"all pass", results{"common TestA": pass}, results{"common TestA": pass}, nil, ""},
 		{"one fails", results{"common TestB": pass}, results{"common TestB": fail}, nil, "FAIL placed common TestB\n\twhat went wrong"},
@@ -75,7 +76,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// What a process says about its tests: those that were running when it ended have failed.
+// The tests that were running when a process ended have failed.
 func TestReader(t *testing.T) {
 	begun := 0
 	r := &reader{pkg: "p", got: results{}, done: map[string]bool{}, output: map[string][]string{}, began: func() {
@@ -104,8 +105,8 @@ no JSON
 	}
 }
 
-// A test that is skipped because another has left goroutines has not come to its end, and neither
-// have those after it.
+// A test that is skipped because another has left goroutines counts as not ended, and so do the
+// tests after it.
 func TestLeaked(t *testing.T) {
 	r := &reader{pkg: "p", got: results{}, done: map[string]bool{}, output: map[string][]string{}, began: func() {}}
 	r.read(strings.NewReader(`{"Action":"run","Test":"TestA"}
@@ -139,7 +140,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// Every suite has a name of its own, and is chosen by it.
+// Every suite has a unique name, by which it can be chosen.
 func TestChosen(t *testing.T) {
 	o := options{suites: names(), run: regexp.MustCompile("")}
 	if got, err := o.chosen(); err != nil || len(got) != len(suites) {

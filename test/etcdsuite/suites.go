@@ -20,13 +20,13 @@ type suite struct {
 	name     string
 	packages []string // below tests/v3, or ours
 	tags     string
-	password string // that the tests give to root
-	// notByClient is why the suite shows nothing of client/etcd, which is clientv3's KV and
-	// Watcher; "": it runs on it.
+	password string // the password that the tests give to root
+	// notByClient is the reason why the suite cannot test client/etcd, which replaces only
+	// clientv3's KV and Watcher. "": the suite runs on client/etcd.
 	notByClient string
 }
 
-// runs says whether a suite runs in a mode.
+// runs returns whether a suite runs in a mode.
 func (s suite) runs(mode string) bool { return s.notByClient == "" || mode != byClient }
 
 var suites = []suite{
@@ -38,8 +38,7 @@ var suites = []suite{
 	{"robustness", []string{ours}, "", "", "its members have gateways; histories of client/etcd are TestMixed's (client/etcd)"},
 }
 
-// ours is the package in module/: etcd's robustness tests have a driver that takes binaries with
-// failpoints in them.
+// ours is the package in module/. etcd's own robustness driver requires binaries with failpoints.
 const ours = "robustness"
 
 func names() (out []string) {
@@ -49,7 +48,7 @@ func names() (out []string) {
 	return out
 }
 
-// chosen are the suites that are to be run.
+// chosen returns the suites to run.
 func (o *options) chosen() (out []suite, err error) {
 	for _, name := range o.suites {
 		i := slices.IndexFunc(suites, func(s suite) bool { return s.name == name })
@@ -65,12 +64,12 @@ func (o *options) path(parts ...string) string {
 	return filepath.Join(append([]string{o.out}, parts...)...)
 }
 
-// binary is where the tests of a package are.
+// binary returns the path of a package's compiled tests.
 func (o *options) binary(pkg, mode string) string {
 	return o.path("bin", kind(mode)+"-"+strings.ReplaceAll(pkg, "/", "-")+".test")
 }
 
-// kind is what the tests of a mode are compiled with.
+// kind returns the way in which the tests of a mode are compiled.
 func kind(mode string) string {
 	if mode == passed || mode == placed {
 		return gateway
@@ -78,10 +77,10 @@ func kind(mode string) string {
 	return mode
 }
 
-// gateway is the kind of both modes with gateways.
+// gateway is the kind of the two modes with gateways.
 const gateway = "gateway"
 
-// directory is where a package's tests are run.
+// directory returns the working directory for a package's tests.
 func (o *options) directory(pkg string) string {
 	if pkg == ours {
 		return o.module()
@@ -92,11 +91,11 @@ func (o *options) directory(pkg string) string {
 // module is the directory of the module that requires etcd's tests.
 func (o *options) module() string { return filepath.Join(o.root, "test", "etcdsuite", "module") }
 
-// command runs a command of Go's in a directory.
+// command runs a command in a directory and returns its output.
 func command(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOWORK=off") // the tests' module needs other versions
+	cmd.Env = append(os.Environ(), "GOWORK=off") // the tests' module requires other versions than the workspace
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
@@ -106,7 +105,7 @@ func command(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// prepare fetches etcd's tests and compiles them, for the modes that are to be run, and our
+// prepare fetches etcd's tests, compiles them for the chosen modes, and compiles the project's
 // commands.
 func (o *options) prepare(ctx context.Context) error {
 	if err := os.MkdirAll(o.path("bin"), 0o755); err != nil {
@@ -170,7 +169,7 @@ func (o *options) compile(ctx context.Context, s suite, pkg, mode string) error 
 	return err
 }
 
-// overlay is the file that says which files of the tests are replaced for a kind.
+// overlay returns the path of the file that lists the replaced files for a kind.
 func (o *options) overlay(kind string) string { return o.path("overlay-" + kind + ".json") }
 
 func (o *options) writeOverlay(kind string, replaced map[string]string) error {
@@ -181,10 +180,10 @@ func (o *options) writeOverlay(kind string, replaced map[string]string) error {
 	return os.WriteFile(o.overlay(kind), b, 0o644)
 }
 
-// copyTests copies etcd's tests from the module cache to where a file of theirs can be replaced,
-// and writes a go.mod that finds them there.
+// copyTests copies etcd's tests from the module cache, so that their files can be replaced, and
+// writes a go.mod that uses the copy.
 func (o *options) copyTests(ctx context.Context) error {
-	out, err := command(ctx, o.module(), "go", "mod", "download", "-json", tests) // checked against go.sum
+	out, err := command(ctx, o.module(), "go", "mod", "download", "-json", tests) // Go checks it against go.sum
 	if err != nil {
 		return err
 	}
@@ -221,7 +220,7 @@ func (o *options) copyTests(ctx context.Context) error {
 	return err
 }
 
-// copyTree copies the files below a directory; the copies can be removed.
+// copyTree copies the files below a directory. The copies are writable, so they can be removed.
 func copyTree(to, from string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

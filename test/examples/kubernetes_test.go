@@ -1,4 +1,4 @@
-// Package examples checks those examples that no server on this machine can run.
+// Package examples checks the examples that no server on this machine can run.
 package examples
 
 import (
@@ -17,7 +17,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// TestKubernetes: Kubernetes' strict decoder takes the Deployment, and the pods find the node API.
+// TestKubernetes: Kubernetes' strict decoder accepts the Deployment, and its pods find the node
+// API.
 func TestKubernetes(t *testing.T) {
 	const folder = "../../examples/kubernetes/"
 	text, err := os.ReadFile(folder + "deployment.yaml")
@@ -46,7 +47,7 @@ func TestKubernetes(t *testing.T) {
 	for _, v := range pod.Volumes {
 		volumes[v.Name] = v
 	}
-	mounted := map[string]string{} // folders of the node, by those of the pod
+	mounted := map[string]string{} // the node's folders, by the pod's
 	for _, m := range container.VolumeMounts {
 		if v, there := volumes[m.Name]; !there || v.HostPath == nil {
 			t.Errorf("the mount %s is of no folder of the node", m.Name)

@@ -17,7 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// History collects what clients see. It is safe for concurrent use.
+// History records what clients see. It is safe for concurrent use.
 type History struct {
 	start  time.Time
 	mu     sync.Mutex
@@ -27,16 +27,16 @@ type History struct {
 	said   []said
 }
 
-// said is that a key had a state at a revision: what was read, and the revision in the header of
-// the answer.
+// said records that a key had a state at a revision: the result of a read, and the revision in the
+// answer's header.
 type said struct {
 	key      string
 	revision int64
 	state    keyState
 }
 
-// New begins a history. refused says whether an error means that a write was not executed and will
-// not be.
+// New begins a history. refused returns whether an error means that a write was not executed and
+// never will be.
 func New(refused func(error) bool) *History { return &History{start: time.Now(), refuse: refused} }
 
 func (h *History) complain(format string, args ...any) {
@@ -47,8 +47,8 @@ func (h *History) complain(format string, args ...any) {
 
 func (h *History) now() int64 { return int64(time.Since(h.start)) }
 
-// add takes in an answer, to be ordered between call and now; a write without one may be executed
-// at any later time.
+// add records an answer, whose operation took effect between call and now. A write without an
+// answer may take effect at any later time.
 func (h *History) add(client int, call int64, in keyInput, out keyOutput) {
 	end := h.now()
 	if !out.known {
@@ -62,17 +62,17 @@ func (h *History) add(client int, call int64, in keyInput, out keyOutput) {
 	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: end})
 }
 
-// says takes note of what an answer says about a key, and at which revision.
+// says records what an answer says about a key, and at which revision.
 func (h *History) says(key string, header *pb.ResponseHeader, kvs []*mvccpb.KeyValue) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.said = append(h.said, said{key, header.GetRevision(), stateOf(kvs)})
 }
 
-// CheckHeaders says whether each key that was read was so at the revision in the header of its
-// answer: then who continues from that revision, with a watch from the next one, misses nothing. It
-// asks etcd itself for all that there has been since a revision (1 or more), which is not
-// compacted, and none of the answers is older than. It gives how many answers were looked at.
+// CheckHeaders checks that each key had the state that was read at the revision in the answer's
+// header. A client that continues with a watch from the next revision then misses nothing.
+// CheckHeaders reads all changes since a revision from etcd itself; the revision must be 1 or more,
+// not compacted, and not newer than any answer's. It returns the number of answers checked.
 func (h *History) CheckHeaders(ctx context.Context, etcd *clientv3.Client, since int64) (int, error) {
 	h.mu.Lock()
 	said := slices.Clone(h.said)
@@ -135,17 +135,18 @@ func stateOf(kvs []*mvccpb.KeyValue) keyState {
 }
 
 // Client makes random requests until ctx ends: reads, writes and deletions of one key, and
-// transactions on two. number is its own, and gateway says where to ask next.
+// transactions on two keys. number must be unique, and gateway returns the gateway of the next
+// request.
 func (h *History) Client(ctx context.Context, number int, gateway func() pb.KVServer, keys []string) {
 	r := rand.New(rand.NewPCG(uint64(number), 77))
-	last := map[pb.KVServer]int64{} // the newest revision seen in an answer of a gateway
+	last := map[pb.KVServer]int64{} // the newest revision in an answer of each gateway
 	for n := 0; ctx.Err() == nil; n++ {
 		g := gateway()
 		try, cancel := context.WithTimeout(ctx, time.Duration(1+r.IntN(4000))*time.Millisecond)
 		key := keys[r.IntN(len(keys))]
 		value := fmt.Sprintf("%d.%d", number, n)
 		if r.IntN(10) == 0 {
-			value += strings.Repeat(" long", 60) // does not fit
+			value += strings.Repeat(" long", 60) // too long for a cell
 		}
 		call := h.now()
 		var header *pb.ResponseHeader
@@ -176,7 +177,7 @@ func (h *History) Client(ctx context.Context, number int, gateway func() pb.KVSe
 			h.add(number, call, keyInput{key: key, write: true}, keyOutput{known: err == nil,
 				did: a.GetDeleted() > 0, rev: a.GetHeader().GetRevision()})
 			header = a.GetHeader()
-		default: // two keys at once, if the first one has not changed
+		default: // writes two keys at once, if the first has not changed
 			other := keys[r.IntN(len(keys))]
 			read, err := g.Range(try, rangeOf(key))
 			if err != nil || other == key {
@@ -231,7 +232,7 @@ func putOp(key, value string) *pb.RequestOp {
 		Value: []byte(value)}}}
 }
 
-// Count is how many operations there are, and how many of them had no answer.
+// Count returns the number of operations, and the number of those without an answer.
 func (h *History) Count() (operations, unanswered int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -243,7 +244,8 @@ func (h *History) Count() (operations, unanswered int) {
 	return len(h.ops), unanswered
 }
 
-// Check says what is wrong with the history, when all clients have ended. It gives up after limit.
+// Check describes what is wrong with the history, after all clients have ended. It gives up after
+// limit.
 func (h *History) Check(limit time.Duration) error {
 	if len(h.wrong) > 0 {
 		return errors.New(strings.Join(h.wrong, "\n"))

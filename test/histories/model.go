@@ -1,6 +1,6 @@
-// Package histories records what clients of an etcd see, key by key, and says whether it is
-// linearizable in keys, values, versions and revisions: for tests of gateways, of which there may
-// be several before one etcd.
+// Package histories records what clients of an etcd see, key by key, and checks that it is
+// linearizable in keys, values, versions and revisions. Tests of gateways use it, also with several
+// gateways in front of one etcd.
 package histories
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// keyState is a key of etcd's as a history tells about it. mod and create may be not known, of a
-// value whose writer had no answer: unknown, until somebody reads it.
+// keyState is the state of an etcd key, as far as a history shows it. mod and create may be
+// unknown: for a value whose writer got no answer, until a client reads it.
 type keyState struct {
 	there                bool
 	value                string
@@ -19,22 +19,22 @@ type keyState struct {
 
 const unknown = -1
 
-// keyInput is what was asked about one key, and keyOutput what was answered.
+// keyInput is a request about one key, and keyOutput is its answer.
 type keyInput struct {
 	key   string
 	write bool
-	there bool   // of a write: it leaves a value
-	value string // this one
+	there bool   // of a write: false if it deletes
+	value string // of a write that does not delete
 }
 
 type keyOutput struct {
-	known bool // the answer came
+	known bool // an answer arrived
 	did   bool // of a write: it changed the key
 	rev   int64
 	state keyState // of a read
 }
 
-// matches says whether what is known about a key agrees with what was read, and what is known then.
+// matches returns whether a read agrees with what is known about a key, and the combined knowledge.
 func matches(s, read keyState) (keyState, bool) {
 	if s.there != read.there || s.value != read.value {
 		return s, false
@@ -51,8 +51,8 @@ func matches(s, read keyState) (keyState, bool) {
 	return read, true
 }
 
-// Model is the keys of an etcd, each by itself, with their revisions. Inputs and outputs are those
-// that a History makes.
+// Model is the keys of an etcd with their revisions, each key by itself. A History makes its inputs
+// and outputs.
 var Model = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		by := map[string][]porcupine.Operation{}
@@ -73,7 +73,7 @@ var Model = porcupine.Model{
 		case !in.write:
 			now, ok := matches(s, out.state)
 			return ok, now
-		case out.known && !out.did: // a deletion of nothing
+		case out.known && !out.did: // a deletion of a key that did not exist
 			return !s.there, s
 		case out.known && s.there && s.mod != unknown && out.rev <= s.mod:
 			return false, s

@@ -8,8 +8,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Through is a gateway for [History.Client] that is none: what is asked goes through the key-value
-// interface of etcd's Go client.
+// Through adapts the key-value interface of etcd's Go client to [History.Client], which expects a
+// gateway.
 func Through(kv clientv3.KV) pb.KVServer { return &through{kv: kv} }
 
 type through struct {

@@ -1,4 +1,4 @@
-// Package modules_test builds programs outside of the tree against the modules that it publishes.
+// Package modules_test builds programs outside the tree with the modules that it publishes.
 package modules_test
 
 import (
@@ -18,21 +18,21 @@ import (
 	"github.com/netcraq/netcraq/internal/modproxy"
 )
 
-// A program's graph may have so many modules: that of one which imports a client, and that of one
-// which builds the switch.
+// The limits on the number of modules in a program's graph: for a program that imports a client,
+// and for one that builds the switch.
 const (
 	most         = 10
 	mostOfSwitch = 80
 )
 
-// version is that of the release that comes.
+// version is the version of the next release.
 var version = "v" + buildinfo.Version()
 
 // published are the modules, by their folders.
 var published = []string{"api", "client", "switch"}
 
-// TestPrograms builds programs that import the clients, without this tree, its replacements and a
-// network.
+// TestPrograms builds programs that import the clients, without this tree, its replace directives
+// and a network.
 func TestPrograms(t *testing.T) {
 	proxy := t.TempDir()
 	for _, folder := range published {
@@ -73,8 +73,8 @@ func main() { _, _ = client.New(context.Background(), client.Config{Profile: wir
 	}
 }
 
-// TestInstall installs netcraq-switch without this tree and its replacements, as somebody does who
-// needs a P4 switch and nothing else of NetCRAQ.
+// TestInstall installs netcraq-switch without this tree and its replace directives, as a user does
+// who needs only a P4 switch.
 func TestInstall(t *testing.T) {
 	proxy := t.TempDir()
 	publish(t, proxy, "api", "")
@@ -94,7 +94,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestHeavy shows that a heavy requirement of the client's would be found.
+// TestHeavy: a heavy requirement of the client would be found.
 func TestHeavy(t *testing.T) {
 	proxy := t.TempDir()
 	publish(t, proxy, "api", "")
@@ -111,8 +111,8 @@ func TestHeavy(t *testing.T) {
 	}
 }
 
-// publish writes a module of the tree as a module proxy has it after make release. More is appended
-// to its go.mod.
+// publish writes a module of the tree in the form that make release gives a module proxy. It
+// appends `more` to the module's go.mod.
 func publish(t *testing.T, proxy, folder, more string) {
 	t.Helper()
 	v := module.Version{Path: "github.com/netcraq/netcraq/" + folder, Version: version}
@@ -133,7 +133,7 @@ func publish(t *testing.T, proxy, folder, more string) {
 	layOut(t, proxy, v.Path, string(mod)+more, content)
 }
 
-// layOut writes what a module proxy says about a module.
+// layOut writes the files of a module in a module proxy.
 func layOut(t *testing.T, proxy, path, mod string, packed []byte) {
 	t.Helper()
 	m := module.Version{Path: path, Version: version}
@@ -142,7 +142,7 @@ func layOut(t *testing.T, proxy, path, mod string, packed []byte) {
 	}
 }
 
-// program is a Go program outside of the tree.
+// program is a Go program outside the tree.
 type program struct {
 	t           *testing.T
 	dir         string
@@ -152,7 +152,7 @@ type program struct {
 // newProgram writes a program that requires the module of a folder.
 func newProgram(t *testing.T, proxy, folder, text string) *program {
 	t.Helper()
-	// The go.mod files of the module's graph may not have been downloaded yet.
+	// The go.mod files of the module's graph may have to be downloaded first.
 	all := exec.Command("go", "list", "-m", "all")
 	all.Dir = filepath.Join("../..", folder)
 	if out, err := all.CombinedOutput(); err != nil {
@@ -162,11 +162,12 @@ func newProgram(t *testing.T, proxy, folder, text string) *program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	downloaded := filepath.Join(strings.TrimSpace(string(cache)), "cache", "download") // where golang.org/x/... are
+	downloaded := filepath.Join(strings.TrimSpace(string(cache)), "cache", "download") // has golang.org/x/...
 	p := &program{t: t, dir: t.TempDir(), environment: append(os.Environ(), "GOPROXY=file://"+proxy+",file://"+downloaded,
 		"GOFLAGS=-mod=mod -modcacherw", "GOMODCACHE="+t.TempDir(), "GOWORK=off", "GOSUMDB=off", "GONOSUMDB=*", "GOTOOLCHAIN=local")}
-	// Go adds to a program's go.mod what its imports import. Here all that the module requires is
-	// there from the beginning, so the graph does not depend on which package is imported.
+	// Go would add only the modules that the program's imports need. Here the program requires all
+	// of the module's requirements from the start, so its graph does not depend on the imported
+	// package.
 	required := "github.com/netcraq/netcraq/" + folder
 	mod, err := os.ReadFile(filepath.Join(proxy, required, "@v", version+".mod"))
 	if err != nil {
@@ -199,7 +200,7 @@ func (p *program) run(args ...string) string {
 	return string(out)
 }
 
-// checkGraph checks that the program's graph has at most so many modules.
+// checkGraph checks that the program's graph has at most `most` modules.
 func (p *program) checkGraph(most int) {
 	p.t.Helper()
 	graph := p.graph()
@@ -209,7 +210,7 @@ func (p *program) checkGraph(most int) {
 	}
 }
 
-// graph is the modules in the program's graph.
+// graph returns the modules in the program's graph.
 func (p *program) graph() []string {
 	p.t.Helper()
 	return strings.Split(strings.TrimSpace(p.run("list", "-m", "-f", "{{.Path}}", "all")), "\n")

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make p4-suites``: material that others wrote for BMv2, on ``netcraq-switch`` and on BMv2.
+"""``make p4-suites``: run programs and tests that other projects wrote for BMv2, on
+``netcraq-switch`` and on BMv2.
 
-It is taken from where variables say, copied and run in namespaces of its own; what is not there is
-named with what to clone. The table and ``DIR/p4-suites.json`` are written when all has run.
+Environment variables name the checkouts, which are copied and run in separate namespaces. For a
+missing checkout, the command to clone it is printed. At the end, the table and
+``DIR/p4-suites.json`` are written.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ Case = tuple[str, Callable[[], dict[str, Outcome]]]
 
 
 def cases(suite: str, tools: Tools, work: Path, go: str) -> Iterator[Case] | str:
-    """The cases of a suite, each with what runs it; or why there are none."""
+    """The cases of a suite, each with the function that runs it; or why there are none."""
     if suite == "programs":
         return _programs(tools, work, go)
     if suite == "originals":
@@ -73,7 +75,7 @@ def cases(suite: str, tools: Tools, work: Path, go: str) -> Iterator[Case] | str
 
 
 def _programs(tools: Tools, work: Path, go: str) -> Iterator[Case] | str:
-    """Each checkout's programs; what is compiled is for all engines."""
+    """The programs of each checkout. They are compiled once for all engines."""
     found = {x.variable: x.find() for x in sources.ALL}
     there = {name: path for name, path in found.items() if isinstance(path, Path)}
     if not there:
@@ -93,7 +95,7 @@ def _programs(tools: Tools, work: Path, go: str) -> Iterator[Case] | str:
 
 
 def _originals(tools: Tools, work: Path) -> Iterator[Case] | str:
-    """NetChain's and NetCache's programs, each alongside BMv2."""
+    """The programs of NetChain and NetCache, each compared with BMv2."""
     reference = Tools(work.parents[1] / "originals" / "tools", "bmv2", tools.switch, tools.python)
     found: list[Case] = []
     missing: list[str] = []
@@ -118,7 +120,7 @@ _LEARNING = ("mn", "ethtool", "brctl", "iperf")
 
 
 def lacking(suite: str, engine: str, python: Path) -> str | None:
-    """What a machine lacks for a suite on an engine."""
+    """What a machine lacks for a suite on an engine; None if it lacks nothing."""
     more = {"p4-learning": _LEARNING, "originals": ("simple_switch", "simple_switch_CLI")}.get(suite, ())
     for name in ("unshare", "p4c-bm2-ss", "make", *more, *(BMV2 if engine == "bmv2" else ())):
         if shutil.which(name) is None:
@@ -131,7 +133,7 @@ def lacking(suite: str, engine: str, python: Path) -> str | None:
 
 
 def main() -> int:
-    """Run what is asked for. Exit code 1 if a case passes on BMv2 and not here."""
+    """Run the chosen suites. The exit code is 1 if a case passes on BMv2 and not here."""
     parser = argparse.ArgumentParser(prog="make p4-suites", description=__doc__)
     parser.add_argument("--suite", default=",".join(SUITES), help="suites to run, with commas")
     parser.add_argument("--engine", default=",".join(ENGINES), help="engines to run them on, with commas")

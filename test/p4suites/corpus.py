@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""p4c's own programs with STF files, by this repository's Go tests."""
+"""p4c's own programs with STF files, run by this repository's Go tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TESTS = {
 
 
 def corpus(source: Path, root: Path, engine: str, go: str, log: Path) -> dict[str, Outcome]:
-    """Every program of the corpus on an engine; BMv2 is left to p4c's own tests."""
+    """Run every program of the corpus on an engine, except BMv2, which p4c's own tests cover."""
     if engine not in _TESTS:
         return {}
     package, test = _TESTS[engine]
@@ -31,8 +31,9 @@ def corpus(source: Path, root: Path, engine: str, go: str, log: Path) -> dict[st
 
 
 def read(text: str, test: str) -> dict[str, Outcome]:
-    """The outcomes in what ``go test -json`` writes. What fails as listed has failed; what is not
-    compiled for an engine, or not taken by it, has failed with the reason.
+    """The outcomes in the output of ``go test -json``. A program that fails as listed has failed. A
+    program that is not compiled for an engine, or that an engine rejects, has failed with the
+    reason.
     """
     said: dict[str, list[str]] = {}
     found: dict[str, Outcome] = {}

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program on ``simple_switch``, whatever PATH has by that name, in this network namespace:
-fills it in by ``simple_switch_CLI``, sends packets, and writes what came of each.
+"""Run a program on the ``simple_switch`` in PATH, in this network namespace: fill it in with
+``simple_switch_CLI``, send packets, and record what comes out.
 
-``exchange.py TASK OUT``. The task is JSON: ``program``, a file; ``ports``, their numbers; and
-``steps``, each either ``commands`` for the CLI, or a packet: ``port``, ``frame`` and ``fence``, in
-hexadecimal. A frame ends with :data:`PACKET` and its number, and so does what comes of it. The
-fence is sent after it by the same port, ends with :data:`FENCE` and that number, and comes out when
-the switch is done with the packet: only then the next step follows, however slow the switch is. OUT
-gets ``came``, the ports and frames by number; ``strange``, those without one; ``said``, what the
-CLI printed; ``registers``, what those of fewer than 64 bits hold at the end, as the CLI prints it.
+``exchange.py TASK OUT``. The task is JSON: ``program`` (a file), ``ports`` (their numbers) and
+``steps``. A step has either ``commands`` for the CLI, or a packet: ``port``, ``frame`` and
+``fence``, in hexadecimal. A frame ends with :data:`PACKET` and its number, and so do the frames
+that result from it. The fence is another packet, which ends with :data:`FENCE` and the same number.
+It follows the frame through the same port, and comes out after the switch has finished the frame.
+Only then does the next step begin, however slow the switch is. OUT receives ``came``, the ports and
+frames by number; ``strange``, the frames without a number; ``said``, the output of the CLI; and
+``registers``, the CLI's output for the registers of fewer than 64 bits at the end.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _SOL_PACKET, _IGNORE_OUTGOING, _ALL = 263, 23, 3
 
 
 class Switch:
-    """The switch, with sockets at the far ends of its ports' cables."""
+    """The switch, with sockets at the far ends of its ports' veth pairs."""
 
     def __init__(self, program: str, ports: list[int]) -> None:
         Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
@@ -54,13 +55,13 @@ class Switch:
             s.setblocking(False)
             self._sockets[s] = n
             interfaces += ["-i", f"{n}@{near}"]
-        # The log says which engine it is.
+        # The log names the engine.
         options = ["--log-console", "--log-level", "info", "--thrift-port", str(_THRIFT)]
         command = ["simple_switch", *interfaces, *options, program]
         with Path("switch.log").open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         self._await_thrift()
-        # From one CPU, since those behind two may overtake each other.
+        # Send from one CPU, because packets from two CPUs may overtake each other.
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         self.came: dict[int, list[tuple[int, str]]] = {}
         self.strange: list[tuple[int, str]] = []
@@ -80,7 +81,7 @@ class Switch:
                 time.sleep(0.1)
 
     def command(self, lines: list[str]) -> str:
-        """Type lines at the CLI, and return what it prints."""
+        """Run commands in the CLI, and return its output."""
         cli = ["simple_switch_CLI", "--thrift-port", str(_THRIFT)]
         done = subprocess.run(cli, input="\n".join([*lines, ""]), capture_output=True, text=True, timeout=120)
         if done.returncode:
@@ -88,7 +89,7 @@ class Switch:
         return done.stdout
 
     def _take(self, timeout: float) -> bool:
-        """Take what there is, or comes before a time is up."""
+        """Receive the frames that have arrived or arrive within a time limit."""
         ready, _, _ = select.select(list(self._sockets), [], [], timeout)
         for s in ready:
             frame = s.recv(65536)
@@ -102,7 +103,7 @@ class Switch:
         return bool(ready)
 
     def exchange(self, port: int, frame: str, fence: str) -> None:
-        """Send a packet, and its fence, which has come when this returns."""
+        """Send a packet and its fence. Returns after the fence has come out."""
         by = next(s for s, n in self._sockets.items() if n == port)
         by.send(bytes.fromhex(frame))
         by.send(bytes.fromhex(fence))
@@ -114,13 +115,13 @@ class Switch:
                 raise SystemExit(f"what was sent behind packet {number} did not come in {PATIENCE:g} s")
 
     def drain(self) -> None:
-        """Take what is late."""
+        """Receive late frames."""
         while self._take(QUIET):
             pass
 
 
 def main() -> None:
-    """Carry out a task."""
+    """Execute a task."""
     task = json.loads(Path(sys.argv[1]).read_text())
     switch = Switch(task["program"], task["ports"])
     said = []
@@ -131,7 +132,8 @@ def main() -> None:
             switch.exchange(step["port"], step["frame"], step["fence"])
     switch.drain()
     arrays = json.loads(Path(task["program"]).read_text())["register_arrays"]
-    # Thrift's numbers have 64 bits, and a sign: wider ones BMv2 cuts, and netcraq-switch refuses.
+    # Thrift's numbers are signed and have 64 bits. BMv2 truncates wider registers, and
+    # netcraq-switch refuses to print them.
     registers = switch.command([f"register_read {x['name']}" for x in arrays if x["bitwidth"] < 64])
     result = {"came": switch.came, "strange": switch.strange, "said": said, "registers": registers}
     Path(sys.argv[2]).write_text(json.dumps(result))

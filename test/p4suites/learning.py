@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nsg-ethz/p4-learning's exercises and examples on p4-utils' runner, with its Thrift and its
-P4Runtime switches. Each network is begun by its own script, which compiles, starts switches and
-controllers and fills tables; then what its README says is typed, and all hosts ping each other.
+"""The exercises and examples of nsg-ethz/p4-learning, on p4-utils' runner, with its Thrift and
+P4Runtime switches. Each network is started by its own script, which compiles the program, starts
+switches and controllers, and fills tables. Then this program types the commands of the network's
+README, and all hosts ping each other.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .outcome import Outcome
 from .ptf import copy
 from .sandbox import Tools, run
 
-# What needs more than a switch and hosts: routers' daemons, a chip's model.
+# Networks that need more than a switch and hosts: routing daemons, or a chip's model.
 _BEYOND = re.compile(r"addRouter|addTofino|addFRRouter")
 
 _COLOUR = re.compile(r"\x1b\[\d*m")
@@ -25,9 +26,9 @@ _COLOUR = re.compile(r"\x1b\[\d*m")
 
 @dataclass(frozen=True)
 class Typed:
-    """What is typed at a network's prompt as its README says: before all hosts ping each other, and
-    after; and patterns of what must be read then. ``includes`` are files that the README has put
-    among p4c's.
+    """The commands that a README tells the reader to type at a network's prompt, before and after
+    the hosts ping each other, and patterns that the output must then match. ``includes`` are files
+    that the README tells the reader to put among p4c's.
     """
 
     before: tuple[str, ...] = ()
@@ -37,7 +38,7 @@ class Typed:
 
 
 def _background(host: str, script: str, ready: str) -> tuple[str, str]:
-    """A script in the background, and the wait for what it says when it is ready."""
+    """A script to run in the background, and a command that waits until it prints ``ready``."""
     log = f"typed-{host}.log"
     wait = f"sh for i in $(seq 100); do grep -q '{ready}' {log} && break; sleep 0.2; done"
     return f"{host} python3 -u {script} >{log} 2>&1 &", wait
@@ -157,7 +158,8 @@ TYPED |= {
     for name in ("network", "network_simple")
 }
 
-# nnpy, which scripts for BMv2 subscribe with, has to be built; pynng, which has not, speaks as it.
+# Scripts for BMv2 subscribe with nnpy, which must be built. pynng, which need not be built, speaks
+# the same protocol.
 _NNPY = """
 import pynng
 AF_SP, SUB, SUB_SUBSCRIBE = 1, 33, 1
@@ -174,34 +176,36 @@ class Socket:
 
 
 def networks(source: Path) -> list[str]:
-    """The scripts that begin a network, by their paths: of examples and of exercises' solutions."""
+    """The paths of the scripts that start a network, in examples and in solutions of exercises."""
     found = [*source.glob("examples/**/network*.py"), *source.glob("exercises/**/solution/network*.py")]
     wanted = [p for p in found if "generator" not in p.name and not _BEYOND.search(p.read_text())]
     return sorted(str(p.relative_to(source)) for p in wanted)
 
 
 def pings(output: str) -> str:
-    """Who reached whom, as the last ``pingall`` prints it: ``h1 -> h2 X``, a line for each host."""
+    """Which hosts reached which, as the last ``pingall`` prints it: ``h1 -> h2 X``, a line per
+    host.
+    """
     last = output.split("testing ping reachability")[-1]
     lines = re.findall(r"^(?:mininet> )?(\w+ -> (?:\w+ ?)+?) *$", last, re.MULTILINE)
     return "; ".join(x.strip() for x in lines)
 
 
 def attempt(script: str, source: Path, utils: Path, work: Path, tools: Tools) -> Outcome:
-    """Begin a network, type what its README says, and have its hosts ping each other. What
-    ``reason`` says about a network that runs is who reached whom: whether that is right is for BMv2
-    to say.
+    """Start a network, type the commands of its README, and make its hosts ping each other. If the
+    network runs, ``reason`` says which hosts reached which. The same result on BMv2 decides whether
+    that is right.
     """
     there = (copy(source, work) / script).parent
     (work / "modules").mkdir()
     (work / "modules" / "nnpy.py").write_text(_NNPY)
     python = {"PYTHONPATH": f"{utils}:{work / 'modules'}:{os.environ.get('PYTHONPATH', '')}"}
     typed = TYPED.get(script, Typed())
-    # Controllers are begun, and not waited for; those that continue for good get 6 s.
+    # Wait for controllers to end. Those that run forever get 6 s.
     ended = "sh for i in $(seq 30); do pgrep -f '[p]ython.*controller' >/dev/null || break; sleep 0.2; done"
-    # On a busy machine a controller is at work when the first hosts have pinged without success:
-    # then all ping once more, and that counts. So it is where some ten thousand entries are filled
-    # in.
+    # On a busy machine, a controller may start to work only after the first hosts have pinged
+    # without success. Then all hosts ping once more, and that result counts. The same holds if the
+    # script fills in some ten thousand entries.
     late = typed.before or "execScript" in (there / Path(script).name).read_text() or "convergence" in script
     again = ("pingall 2",) if late else ()
     text = "\n".join((ended, *typed.before, *again, "pingall 2", *typed.after, "exit")) + "\n"

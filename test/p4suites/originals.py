@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NetChain and NetCache as their authors wrote them for BMv2, in P4_14: compiled, filled in with
-the authors' own commands by ``simple_switch_CLI``, and given packets as the authors' programs send
-them, and odd ones. What comes of each packet, what the CLI says and what registers hold at the end
-(NetChain's values show in its answers) must be as on BMv2.
+"""NetChain and NetCache as their authors wrote them for BMv2, in P4_14. They are compiled, filled
+in with the authors' own commands through ``simple_switch_CLI``, and given packets like those of the
+authors' programs, and odd ones. The frames that come out, the CLI's output, and the registers at
+the end (NetChain's values are visible in its answers) must equal BMv2's.
 
-Left out is what these programs leave undefined, reading fields of headers that are not there:
-NetCache with packets that are not NetCache's, and values cut short that it caches; NetChain with
-chains that are at their end before they are at the tail.
+Packets whose result these programs leave undefined, because they read fields of invalid headers,
+are left out: for NetCache, packets of other protocols, and truncated values that it caches; for
+NetChain, packets whose chain ends before the tail.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _SEED = 20181
 
 @dataclass
 class Step:
-    """What is sent: by which port, what it is, to which address, and the bytes of the UDP payload
-    or, where ``whole`` is, the frame itself.
+    """A packet to send: its port, a description, its destination, and the bytes of the UDP payload
+    or, with ``whole``, of the complete frame.
     """
 
     port: int
@@ -51,7 +51,7 @@ class Step:
 @dataclass
 class Original:
     """A program at one place of its network: its file, its ports, the commands that fill it in, its
-    packets, and commands by the number of the packet that they come before.
+    packets, and commands by the number of the packet before which they run.
     """
 
     name: str
@@ -70,7 +70,7 @@ def _address(text: str) -> bytes:
 
 
 def ipv4(source: str, target: str, protocol: int, body: bytes, ttl: int = 64) -> bytes:
-    """An Ethernet frame with an IPv4 packet, its checksum right."""
+    """An Ethernet frame with an IPv4 packet that has a correct checksum."""
     header = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(body), 0x1234, 0, ttl, protocol, 0)
     header += _address(source) + _address(target)
     total = sum(struct.unpack(">10H", header))
@@ -81,13 +81,13 @@ def ipv4(source: str, target: str, protocol: int, body: bytes, ttl: int = 64) ->
 
 
 def udp(source: str, target: str, port: int, payload: bytes, ttl: int = 64) -> bytes:
-    """A frame with a datagram without checksum, from port 5555."""
+    """A frame with a UDP datagram from port 5555, without a UDP checksum."""
     return ipv4(source, target, 17, struct.pack(">HHHH", 5555, port, 8 + len(payload), 0) + payload, ttl)
 
 
 def frames(original: Original) -> Iterator[tuple[int, str, str]]:
-    """The port, the frame and the fence of each step, in hexadecimal. The fence takes the way of
-    the packet, so that it comes behind it, and changes nothing.
+    """The port, the frame and the fence of each step, in hexadecimal. The fence takes the same path
+    as the packet, so it comes out after the packet, and changes nothing.
     """
     for number, x in enumerate(original.steps):
         marked = struct.pack(">HH", PACKET, number)
@@ -97,7 +97,7 @@ def frames(original: Original) -> Iterator[tuple[int, str, str]]:
         yield x.port, frame.hex(), udp(x.source, to, original.fence_port, behind).hex()
 
 
-# ---- NetChain: three switches hold the keys, s1 to s3; s4 has the clients
+# ---- NetChain: the switches s1 to s3 hold the keys; the clients are at s4
 
 _KEYS = range(2018, 2018 + 120)
 _GROUPS = 20
@@ -107,7 +107,7 @@ _REPLY_PORT = 8889
 
 
 def chained(hops: tuple[str, ...], op: int, key: int, value: int = 0, seq: int = 0) -> bytes:
-    """NetChain's headers: the chain with its end, the operation."""
+    """NetChain's headers: the chain with its end mark, and the operation."""
     group = (key - _KEYS[0]) // (len(_KEYS) // _GROUPS) & 0xFFFF
     route = b"".join(_address(x) for x in (*hops, "0.0.0.0"))
     return route + struct.pack(">BBH", op, 4, seq) + key.to_bytes(16) + value.to_bytes(16) + struct.pack(">H", group)
@@ -124,7 +124,7 @@ def _netchain_step(r: random.Random, place: int, sequences: dict[int, int]) -> S
         (34, 28, 8, 4, 5, 6, 6, 3, 2, 2, 2),
     )[0]
     value = r.getrandbits(128)
-    # A write has been where the chain begins, if it is at its head; then its number is there.
+    # A write that is not at the chain's head has passed it already, and has a number.
     seq = 0 if place == 0 else max(0, sequences.get(key, 0) + r.choice((1, 1, 1, 0, -1, 5)))
     rest = _CHAIN[min(place, 2) :] if place < 3 else _CHAIN
     write = chained(rest, _WRITE, key, value, seq)
@@ -165,8 +165,8 @@ def _netchain_step(r: random.Random, place: int, sequences: dict[int, int]) -> S
 
 
 def netchain(source: Path) -> list[Original]:
-    """NetChain's switches by their places. At the head its failover and its recovery take place, as
-    its controller has them when the switch in the middle fails.
+    """NetChain's switches by their places. At the head, the commands of its controller for failover
+    and recovery are run, as when the middle switch fails.
     """
     made = []
     for place, role in enumerate((100, 101, 102, None)):
@@ -203,14 +203,14 @@ def netchain(source: Path) -> list[Original]:
     return made
 
 
-# ---- NetCache: a client, a server and a controller at a switch
+# ---- NetCache: one switch with a client, a server and a controller
 
 _CLIENT, _SERVER, _CONTROLLER = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 _GET, _GOT, _HOT, _PUT, _PUT_DONE, _UPDATE, _UPDATED = 0, 1, 2, 4, 5, 8, 9
 
 
 def cached(op: int, key: int, rest: bytes = b"") -> bytes:
-    """NetCache's headers: a key is its number and twelve bytes of 0."""
+    """NetCache's headers: a key is its number and twelve zero bytes."""
     return struct.pack(">BI", op, key) + bytes(12) + rest
 
 
@@ -251,8 +251,8 @@ def _netcache_step(r: random.Random) -> Step:
 
 
 def netcache(source: Path) -> list[Original]:
-    """NetCache's switch. More than 128 of the packets read a key that is not cached, so that it is
-    told about as hot.
+    """NetCache's switch. More than 128 packets read the same uncached key, so the switch reports it
+    as hot.
     """
     commands = (source / "mininet" / "commands.txt").read_text().splitlines()
     r = random.Random(_SEED)
@@ -269,7 +269,7 @@ def netcache(source: Path) -> list[Original]:
 
 
 def compiled(source: Path, program: str, folder: Path) -> Path | str:
-    """The program's JSON, or why there is none."""
+    """The program's JSON, or the reason why it does not compile."""
     folder.mkdir(parents=True, exist_ok=True)
     out = folder.resolve() / f"{program}.json"
     command = ["p4c-bm2-ss", "--std", "p4-14", "-o", str(out), f"{program}.p4"]
@@ -287,7 +287,9 @@ _REFERENCES: dict[str, Result | str] = {}
 
 
 def exchanged(original: Original, program: Path, work: Path, tools: Tools) -> Result | str:
-    """Run a program with its packets on an engine; or why that cannot be."""
+    """Run a program with its packets on an engine. Returns the result, or the reason why it cannot
+    run.
+    """
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     shutil.copy(program, work / "program.json")
@@ -309,7 +311,7 @@ def exchanged(original: Original, program: Path, work: Path, tools: Tools) -> Re
 
 
 def judge(original: Original, ours: Result, theirs: Result) -> Outcome:
-    """Whether a result is as BMv2's: passed only if all is."""
+    """Compare a result with BMv2's. It passes only if all parts are equal."""
     mine, wanted = (
         {int(n): sorted(map(tuple, x)) for n, x in y["came"].items()}  # type: ignore[attr-defined]
         for y in (ours, theirs)
@@ -332,15 +334,15 @@ def _short(came: list[tuple[int, str]] | None) -> str:
 
 
 def _apart(a: str, b: str) -> str:
-    """Where two texts part."""
+    """Describes where two texts begin to differ."""
     at = next((i for i, (x, y) in enumerate(itertools.zip_longest(a, b)) if x != y), 0)
     begin = max(0, at - 40)
     return f"{a[begin : at + 60]!r}, on BMv2 {b[begin : at + 60]!r}"
 
 
 def attempt(original: Original, source: Path, work: Path, tools: Tools, reference: Tools) -> Outcome:
-    """A program on an engine, alongside BMv2, which ``reference`` has. BMv2's result is made once,
-    for all engines.
+    """Run a program on an engine, and compare it with BMv2, which ``reference`` has. BMv2's result
+    is computed once for all engines.
     """
     shared = work.parents[2] / "originals" / original.name
     program = compiled(source, original.program, shared.parent)

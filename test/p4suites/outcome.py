@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of a case of a suite on an engine, and the table of all."""
+"""The outcome of a suite's case on an engine, and the table of all outcomes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Outcome:
-    """Whether a case passed, what was wrong or seen, and which engine ran it, where known."""
+    """Whether a case passed, an error or observation, and the engine that ran it, if known."""
 
     passed: bool
     reason: str = ""
@@ -21,12 +21,12 @@ Suite = Mapping[str, Mapping[str, Outcome]]
 
 
 def alike(ours: Outcome, theirs: Outcome) -> bool:
-    """Whether a case came out as on BMv2: passed on both with the same seen, or on neither."""
+    """Whether a case has BMv2's outcome: passed on both with equal observations, or on neither."""
     return ours.passed == theirs.passed and (not ours.passed or ours.reason == theirs.reason)
 
 
 def row(suite: str, engine: str, outcomes: Suite) -> str:
-    """A line of the table: suite, engine, passed of how many, as BMv2."""
+    """A line of the table: suite, engine, passed and total cases, cases with BMv2's outcome."""
     mine = outcomes[engine]
     passed = sum(x.passed for x in mine.values())
     reference = outcomes.get("bmv2", {})
@@ -40,7 +40,7 @@ def row(suite: str, engine: str, outcomes: Suite) -> str:
 
 
 def seen(outcomes: Suite) -> str:
-    """A table of what was seen, with a column for each engine."""
+    """A table of the observations, with a column for each engine."""
     lines = ["|  | " + " | ".join(outcomes) + " |", "| --- |" + " --- |" * len(outcomes)]
     for case in {name: None for mine in outcomes.values() for name in mine}:
         cells = [mine[case].reason if case in mine else "" for mine in outcomes.values()]
@@ -49,7 +49,7 @@ def seen(outcomes: Suite) -> str:
 
 
 def table(suites: Mapping[str, Suite]) -> str:
-    """The table of all suites in Markdown, and below it what did not pass, or not as BMv2."""
+    """The Markdown table of all suites, followed by the cases that failed or differ from BMv2."""
     lines = ["| suite | engine | passed | as BMv2 |", "| --- | --- | --- | --- |"]
     lines += [row(name, engine, outcomes) for name, outcomes in suites.items() for engine in outcomes]
     for name, outcomes in suites.items():

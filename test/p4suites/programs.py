@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of other people's programs for v1model the engines take: all that p4c compiles of what is
-in a checkout, each given to the interpreter and, at both hooks, to the kernel.
+"""Checks which of other projects' v1model programs the engines accept: every program in a checkout
+that p4c compiles, on the interpreter and, at both hooks, in the kernel.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 
 from .outcome import Outcome
 
-# What a program that p4c's back end for v1model may take has in it.
+# A program that p4c's back end for v1model may accept contains this.
 _PACKAGE = re.compile(r"\bV1Switch\s*\(")
 
 
 def sources(checkout: Path) -> list[tuple[Path, tuple[str, ...]]]:
-    """The programs of a checkout, each with what the compiler is to be told. In p4c's those are its
-    samples: elsewhere it has them as they come out of its passes.
+    """The programs of a checkout, each with its compiler options. In p4c's own checkout these are
+    the samples, because other folders have the output of p4c's passes.
     """
     samples = checkout / "testdata" / "p4_16_samples"
     found = samples.glob("*.p4") if samples.exists() else checkout.rglob("*.p4")
@@ -30,7 +30,7 @@ def sources(checkout: Path) -> list[tuple[Path, tuple[str, ...]]]:
 
 
 def _compile(program: Path, more: tuple[str, ...], out: Path) -> str | None:
-    """Compile a program; the reason if that fails."""
+    """Compile a program. Returns the reason if that fails."""
     command = ["p4c-bm2-ss", *more, "-o", str(out), program.name]
     try:
         done = subprocess.run(
@@ -46,8 +46,8 @@ def _compile(program: Path, more: tuple[str, ...], out: Path) -> str | None:
 
 
 def compiled(checkout: Path, folder: Path) -> dict[str, str]:
-    """Compile a checkout's programs into a folder, where they stay; the reasons of those that do
-    not compile, which are in ``not-compiled.json``, too.
+    """Compile a checkout's programs into a folder, where they stay. Returns the reasons why
+    programs do not compile, which are also in ``not-compiled.json``.
     """
     listed = folder / "not-compiled.json"
     if listed.exists():
@@ -65,8 +65,8 @@ def compiled(checkout: Path, folder: Path) -> dict[str, str]:
 
 
 def attempt(checkout: Path, root: Path, folder: Path, engine: str, go: str, log: Path) -> dict[str, Outcome]:
-    """Every program of a checkout on an engine: ``interp``, or ``auto`` for the kernel, where one
-    passes that both hooks take, with and without a CPU port.
+    """Run every program of a checkout on an engine: ``interp``, or ``auto`` for the kernel. In the
+    kernel a program passes if both hooks accept it, with and without a CPU port.
     """
     if engine not in ("interp", "auto"):
         return {}
@@ -86,8 +86,8 @@ def attempt(checkout: Path, root: Path, folder: Path, engine: str, go: str, log:
 
 
 def read(text: str, names: set[str]) -> dict[str, Outcome]:
-    """The outcomes of programs in what ``go test -json`` writes of ``TestLoads``: a program passes
-    that was skipped and has failed nowhere. One of which nothing was written did not pass.
+    """The outcomes of programs in the output of ``go test -json`` for ``TestLoads``. A program
+    passes if it was loaded or skipped, and failed nowhere. A program without output did not pass.
     """
     said: dict[str, list[str]] = {}
     found: dict[str, Outcome] = {}

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Suites of the Packet Test Framework: p4-guide's, by its own scripts; ngsdn-tutorial's, of which
-the tests and the program are taken, with the switch in the place of Stratum's container; and those
-of p4lang/tutorials.
+"""Suites of the Packet Test Framework: p4-guide's, with its own scripts; ngsdn-tutorial's tests and
+program, with the switch instead of Stratum's container; and those of p4lang/tutorials.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ _START = re.compile(r"^(\S+) \.\.\. ?", re.MULTILINE)
 
 
 def tests(output: str) -> dict[str, Outcome]:
-    """What PTF says about each test. A test writes what it likes before its verdict."""
+    """PTF's verdict on each test. A test may print anything before its verdict."""
     found: dict[str, Outcome] = {}
     starts = list(_START.finditer(output))
     for start, following in itertools.zip_longest(starts, starts[1:]):
         said = output[start.end() : following.start() if following else len(output)]
         if "." not in start[1]:
             continue
-        # Behind the last one stand the failures, each between lines of 70.
+        # The failures follow the last test, each between lines of 70 characters.
         verdicts = re.findall(r"(?:^|\s)(ok|FAIL|ERROR|skipped)\b.*$", said.split("\n" + 70 * "=")[0], re.MULTILINE)
         word = verdicts[-1] if verdicts else "no verdict"
         reason = "" if word == "ok" else _why(output, start[1]) or word
@@ -35,7 +34,7 @@ def tests(output: str) -> dict[str, Outcome]:
 
 
 def _why(output: str, name: str) -> str:
-    """What a failed test's traceback ends with: packets may stand after it."""
+    """The last line of a failed test's traceback. Packets may be printed after it."""
     said = re.search(rf"^(?:FAIL|ERROR): {re.escape(name)}\n-+\n(.*?)\n\n", output, re.MULTILINE | re.DOTALL)
     if not said:
         return ""
@@ -60,17 +59,17 @@ GUIDE = (
 
 
 def copy(source: Path, work: Path) -> Path:
-    """A copy of a repository, without its history."""
+    """Copy a repository, without its history."""
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(source, work, symlinks=True, ignore=shutil.ignore_patterns(".git", "*.pdf", "*.png"))
     return work
 
 
 def guide(source: Path, work: Path, folder: str, tools: Tools) -> dict[str, Outcome]:
-    """p4-guide's tests in a folder, by its ``runptf.sh``."""
+    """Run p4-guide's tests in a folder, with its ``runptf.sh``."""
     there = copy(source, work)
     script = f"{there}/bin/veth_setup.sh && ./runptf.sh"
-    # lpmtester sends some thousand packets, and waits for each.
+    # lpmtester sends several thousand packets, and waits for each.
     seconds = 1500 if folder.startswith("lpmtester") else 300
     result = run(["bash", "-c", script], tools, there / folder, work / "output.log", seconds)
     found = {f"{folder}: {name}": x for name, x in tests(result.output).items()}
@@ -78,14 +77,14 @@ def guide(source: Path, work: Path, folder: str, tools: Tools) -> dict[str, Outc
 
 
 def tutorial(source: Path, work: Path, exercise: str, tools: Tools) -> dict[str, Outcome]:
-    """The tests that an exercise of p4lang/tutorials has, by ``make test``."""
+    """Run the tests of an exercise of p4lang/tutorials, with ``make test``."""
     there = copy(source, work) / "exercises" / exercise
     (there / "logs").mkdir(exist_ok=True)
     result = run(["make", "test"], tools, there, work / "output.log", 300)
     return tests(result.output) or {exercise: Outcome(False, "no test has run: " + result.output.strip()[-160:])}
 
 
-# ngsdn's runner is in Python 2 and begins with docker. This does what it does.
+# ngsdn's runner is written in Python 2 and starts docker. This script does the runner's work.
 _PUSH = textwrap.dedent("""
     import sys, time
     import grpc
@@ -133,7 +132,7 @@ _NGSDN = textwrap.dedent("""
       --test-params="p4info='build/p4info.txt';grpcaddr='127.0.0.1:28000';device_id='1';cpu_port='255'"
 """)
 
-# What 2to3 does not know: text is not bytes any more.
+# Changes that 2to3 does not make: strings are not bytes in Python 3.
 _NGSDN_BYTES = (
     (r'"".join\(chr\(b\) for b in bytes_\)', "bytes(bytes_)"),
     (r"return (mac_addr_string\.replace\(':', ''\))\.decode\('hex'\)", r"return bytes.fromhex(\1)"),
@@ -142,12 +141,12 @@ _NGSDN_BYTES = (
     (r'addr\.decode\("utf-8"\)', "addr"),
     (r"\bstr\((pkt2?)\)", r"bytes(\1)"),
     (r"type\(x\) == str", "isinstance(x, str)"),
-    # P4Runtime's canonical form, in which PI sends numbers since 2021
+    # P4Runtime's canonical form of numbers, which PI has sent since 2021
     (r"meta\.value = (encode\(.*\))", r'meta.value = \1.lstrip(b"\\0") or b"\\0"'),
 )
 
-# The program is of 2020: p4c knows clone3 no more, which named what a clone keeps. So the port of
-# ingress is kept in a field of its metadata.
+# The program was written in 2020, and current p4c lacks its clone3, which named the metadata that a
+# clone keeps. So a field of the program's metadata keeps the ingress port.
 _PORT = r"standard_metadata\.ingress_port"
 _CLONE3 = (
     (r"struct local_metadata_t \{", r"\g<0> @field_list(1) bit<9> kept_port;"),
@@ -166,7 +165,7 @@ def adapt(path: Path, patterns: tuple[tuple[str, str], ...]) -> None:
 
 
 def ngsdn(source: Path, work: Path, tools: Tools) -> dict[str, Outcome]:
-    """ngsdn-tutorial's tests of its solution."""
+    """Run ngsdn-tutorial's tests of its solution."""
     there = copy(source, work)
     (there / "push.py").write_text(_PUSH)
     adapt(there / "solution" / "p4src" / "main.p4", _CLONE3)

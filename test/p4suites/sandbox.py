@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs other people's scripts where they can disturb nobody: in network, process and mount
-namespaces of their own, in which every process ends with the script, and before a time is up.
+"""Runs other projects' scripts isolated from the machine: in separate network, process and mount
+namespaces. Every process of a script ends with the script, which has a time limit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ done
 exec "$@"
 """
 
-# The compiler's driver, for scripts that call it and machines that have its back end alone.
+# p4c's driver, for scripts that call it on machines that have only the back end.
 _P4C = """#!/bin/sh
 out=. p4info= std= program= more=
 while [ $# -gt 0 ]; do
@@ -49,9 +49,10 @@ name=$(basename "$program")
 exec p4c-bm2-ss ${std:+--std "$std"} ${p4info:+--p4runtime-files "$p4info"} $more -o "$out/${name%.*}.json" "$program"
 """
 
-# $1 is a folder, $2 the folders of /tmp that are needed. Mininet's clean-up removes the files of
-# /tmp, and BMv2's sockets are there by the numbers of devices: so /tmp is another one. Whoever asks
-# for a host's name would wait for a server that nobody reaches from here: so names are in files.
+# $1 is a folder, $2 the folders of /tmp that are needed. /tmp is a new file system, because
+# Mininet's clean-up removes files in /tmp, and BMv2 has sockets there that are named by device
+# numbers. Host names are in files, because a lookup would wait for a name server that is not
+# reachable from here.
 _INSIDE = """
 mount --make-rprivate / && mount -t sysfs sysfs /sys && mount -t proc proc /proc || exit 70
 [ ! -e /etc/nsswitch.conf ] || mount --bind "$1/nsswitch.conf" /etc/nsswitch.conf || exit 70
@@ -75,26 +76,26 @@ def _script(path: Path, text: str) -> None:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a command: its exit code, None when its time was up; and what it printed."""
+    """The result of a command: its exit code (None if its time was up), and its output."""
 
     code: int | None
     output: str
 
 
 class Tools:
-    """A directory for PATH in which BMv2's names mean one of the engines.
+    """A directory for PATH in which BMv2's names run one of the engines.
 
-    ``simple_switch`` and ``simple_switch_grpc`` are what scripts look for; behind them is BMv2, or
+    Scripts look for ``simple_switch`` and ``simple_switch_grpc``. These run BMv2, or
     ``netcraq-switch`` with an engine.
     """
 
     def __init__(self, directory: Path, engine: str, switch: Path, python: Path) -> None:
         if engine not in ENGINES:
             raise ValueError(f"no engine {engine}: {', '.join(ENGINES)}")
-        # Scripts run elsewhere; a resolved path would leave the environment that the link is in.
+        # Scripts run in other directories. Resolving the path would leave the link's environment.
         self.directory, self.engine, self.python, self.switch = directory, engine, python.absolute(), switch
         shutil.rmtree(directory, ignore_errors=True)
-        # The processes have BMv2's names too, since scripts look for them.
+        # The processes have BMv2's names, too, because scripts look for them.
         behind = directory / "behind"
         behind.mkdir(parents=True)
         for name in BMV2:
@@ -113,10 +114,10 @@ class Tools:
             _script(directory / "p4c", _P4C)
 
     def environment(self, more: dict[str, str] | None = None) -> dict[str, str]:
-        """The environment with these names first on PATH, and then Python's."""
+        """The environment with this directory first on PATH, and then Python's."""
         path = f"{self.directory}:{self.python.parent}:{os.environ['PATH']}"
-        # P4C is a checkout to this package, and the compiler to many a Makefile. Scripts take
-        # PYTHONPATH for one folder.
+        # P4C means a checkout to this package, but the compiler to many Makefiles. Scripts expect
+        # PYTHONPATH to be one folder.
         left = ("P4C", "PYTHONPATH")
         given = {name: value for name, value in os.environ.items() if name not in left and not name.startswith("MAKE")}
         return {**given, "PATH": path, "PYTHONUNBUFFERED": "1", **(more or {})}
@@ -131,11 +132,11 @@ def run(
     text: str = "",
     environment: dict[str, str] | None = None,
 ) -> Result:
-    """Run a command in ``directory``, in namespaces of its own, with ``text`` as its input; what it
-    prints is in ``log`` too. ``timeout`` is in seconds; when it is up, or the command has ended,
-    every process that it started is killed.
+    """Run a command in ``directory``, in separate namespaces, with ``text`` as its input. Its
+    output is also in ``log``. When the command has ended, or after ``timeout`` seconds, every
+    process that it started is killed.
     """
-    # With this process ends unshare, and with that all that is in the namespaces.
+    # If this process ends, unshare ends, and with it everything in the namespaces.
     wrapped = [
         "setpriv",
         "--pdeathsig",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where other people's material is: environment variables name it; it is never fetched."""
+"""The checkouts of other projects. Environment variables name them; they are never downloaded."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Source:
-    """A repository: the variable that says where a checkout is, its address, a file it has."""
+    """A repository: the variable that names a checkout, its address, and a file in it."""
 
     variable: str
     address: str
     has: str
 
     def find(self, environment: Mapping[str, str] = os.environ) -> Path | str:
-        """The checkout, or why there is none and what to do."""
+        """The checkout, or the reason why there is none and what to do."""
         clone = f"git clone {self.address}, and {self.variable}= its folder"
         value = environment.get(self.variable, "")
         if not value:

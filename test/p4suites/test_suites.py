@@ -231,8 +231,8 @@ def test_nothing_is_left_of_a_script(tools, tmp_path):
 
 
 def runs(process: str) -> bool:
-    """Whether there is a process of that number, and it has not ended: if nobody waits for those
-    whose parent was killed, as in a container, an entry of it stays.
+    """Whether a process with that number exists and has not ended. If no process reaps orphans, as
+    in a container, an ended process keeps its entry.
     """
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

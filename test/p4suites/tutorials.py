@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""p4lang/tutorials: each exercise's solution, begun by its own Makefile, and its own scripts in its
-own hosts. What an exercise must show is in its README; what its scripts print is judged.
+"""p4lang/tutorials: the solution of each exercise, started by its own Makefile, with its own
+scripts on its own hosts. An exercise's README says what it must show. This program judges the
+scripts' output.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ Judge = Callable[[dict[str, str]], str | None]
 
 @dataclass(frozen=True)
 class Exercise:
-    """What is typed at Mininet's prompt, and what must come of it.
+    """The commands to type at Mininet's prompt, and a function that judges the result.
 
-    ``out/NAME`` in a line is a file of what a command prints: what ``judge`` gets under NAME, and
-    all that was printed at the prompt as ``""``.
+    ``out/NAME`` in a line is a file for the output of a command. ``judge`` gets its content under
+    NAME, and all output at the prompt under ``""``.
     """
 
     name: str
@@ -33,12 +34,12 @@ class Exercise:
 
 
 def received(text: str) -> int:
-    """How many packets a ``receive.py`` tells about."""
+    """The number of packets that a ``receive.py`` reports."""
     return text.count("got a packet")
 
 
 def unreachable(text: str) -> str | None:
-    """What ``pingall`` or ``ping`` have lost."""
+    """The losses that ``pingall`` or ``ping`` report; None if there are none."""
     lost = re.findall(r"(\d+)% (?:dropped|packet loss)", text)
     if not lost:
         return "no ping has ended"
@@ -46,7 +47,7 @@ def unreachable(text: str) -> str | None:
 
 
 def fields(text: str, name: str) -> list[str]:
-    """The values of a field in what scapy's ``show2`` has printed."""
+    """The values of a field in the output of scapy's ``show2``."""
     return re.findall(rf"^[ |#]*{name} *= *(\S+)", text, re.MULTILINE)
 
 
@@ -91,7 +92,7 @@ def _firewall(out: dict[str, str]) -> str | None:
 
 
 def _flowcache(out: dict[str, str]) -> str | None:
-    # A flow's first packets go by the controller, or are lost while it decides.
+    # A flow's first packets go through the controller, or are lost while it decides.
     if not re.search(r"icmp_seq=8 ", out["ping"]):
         return unreachable(out["ping"]) or "no ping has ended"
     if "PacketIn" not in out["controller"]:
@@ -108,7 +109,7 @@ def _monitor(out: dict[str, str]) -> str | None:
 
 def _balance(out: dict[str, str]) -> str | None:
     two, three = received(out["h2"]), received(out["h3"])
-    # With 12 flows one host gets all in one run of 2,048.
+    # With 12 flows, the probability that one host gets all of them is 1 in 2,048.
     return None if two and three and two + three == 12 else f"h2 got {two} and h3 {three} of 12 messages"
 
 
@@ -136,7 +137,9 @@ def _receive(host: str) -> str:
 
 
 def _until(said: str, name: str) -> str:
-    """Waits until a script has said something, and for what it does next."""
+    """A command that waits until a script has printed something, and then a moment for its next
+    step.
+    """
     return f"sh until grep -q '{said}' out/{name}; do sleep 0.2; done; sleep 2"
 
 
@@ -264,7 +267,7 @@ EXERCISES = (
 
 
 def prepare(source: Path, work: Path, exercise: str) -> Path:
-    """A copy of an exercise and of what it uses, with the solution in the place of the skeleton."""
+    """Copy an exercise and what it uses, with the solution instead of the skeleton."""
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(source / "utils", work / "utils")
     there = work / "exercises" / exercise
@@ -274,7 +277,7 @@ def prepare(source: Path, work: Path, exercise: str) -> Path:
         shutil.copytree(source / "bin", work / "bin")
     solutions = list((there / "solution").iterdir())
     for solution in solutions:
-        # Exercises keep entries with their topology.
+        # Some exercises keep table entries with their topology.
         places = [p for p in there.rglob(solution.name) if p.parent.name != "solution"]
         for place in places or [there / solution.name]:
             shutil.copy(solution, place)
@@ -290,7 +293,7 @@ IPERF += (("link_monitor", "h1", "h4"), ("multicast", "h1", "h2"))
 
 
 def iperf(name: str, client: str, server: str, source: Path, work: Path, tools: Tools) -> Outcome:
-    """One TCP stream of 5 s between two hosts of an exercise. What is seen is its rate."""
+    """Run one TCP stream of 5 s between two hosts of an exercise. The observation is its rate."""
     there = prepare(source, work, name)
     lines = [f"{server} iperf -s > out/server 2>&1 &", "sh sleep 2", f"{client} ping -c 2 {server}"]
     lines += [f"{client} iperf -f m -t 5 -c {server} > out/client 2>&1", "exit", ""]
@@ -303,7 +306,7 @@ def iperf(name: str, client: str, server: str, source: Path, work: Path, tools: 
 
 
 def rate_of(said: str) -> float | None:
-    """The last rate that ``iperf -f m`` prints, in Mbit/s."""
+    """The last rate in the output of ``iperf -f m``, in Mbit/s."""
     rates = re.findall(r"([\d.]+) Mbits/sec", said)
     return float(rates[-1]) if rates else None
 
@@ -334,7 +337,7 @@ def _last(path: Path) -> str:
 
 
 def _loaded(logs: Path) -> str:
-    """Which engine ran the programs, as the switches' logs have it: none of BMv2's."""
+    """The engine that ran the programs, according to the switches' logs; BMv2's name none."""
     said = [log.read_text(errors="replace") for log in logs.glob("s*.log")]
     engines = {x for text in said for x in re.findall(r'\bengine="?(\w+)', text)}
     return "+".join(sorted(engines))

@@ -13,7 +13,7 @@ type array struct {
 	size int
 }
 
-// body is a control that is being drawn.
+// body is a control that is being generated.
 type body struct {
 	*gen
 	name      string
@@ -23,8 +23,8 @@ type body struct {
 	actions   []action
 	calls     []string // actions with arguments, as statements
 	decls     []*node
-	tables    []*node // statements that apply tables, each to be used once
-	left      int     // statements that may still be made
+	tables    []*node // statements that apply tables, each to use once
+	left      int     // statements that may still be added
 }
 
 type action struct {
@@ -32,7 +32,7 @@ type action struct {
 	params []field
 }
 
-// control draws a control.
+// control generates a control.
 func (g *gen) control(name string, egress, sub bool) *node {
 	b := &body{gen: g, name: name, left: 8 + g.r.IntN(16)}
 	if g.f.Large {
@@ -75,7 +75,7 @@ func (g *gen) control(name string, egress, sub bool) *node {
 		}
 	}
 	apply = append(apply, b.statements(s, 3+g.r.IntN(8), 3)...)
-	for _, t := range b.tables { // those that no statement has applied yet
+	for _, t := range b.tables { // the tables that no statement applies yet
 		apply = slices.Insert(apply, g.r.IntN(len(apply)+1), t)
 	}
 	if !sub {
@@ -90,7 +90,7 @@ func (g *gen) control(name string, egress, sub bool) *node {
 		append(decls, fixedBlock("apply {", apply, "}")), "}\n")
 }
 
-// leaving tells in a header what the program knows.
+// leaving generates the statements that write the program's state into a header.
 func (g *gen) leaving() []*node {
 	set := []string{"h.seen.setValid();"}
 	width := 0
@@ -115,8 +115,8 @@ func (g *gen) leaving() []*node {
 }
 
 func (b *body) arrays(s *scope) {
-	// Copies go through egress in an order that no target promises, and what comes back meets them
-	// in ingress in none.
+	// No target promises the order of copies in egress, nor the order of the packets that come back
+	// to ingress.
 	ordered := (!s.egress || !b.f.copies() && !b.f.back()) && !(b.f.copies() && b.f.back())
 	if b.f.Register && (ordered && !s.sub || b.f.Loose) {
 		for range 1 + b.r.IntN(3) {
@@ -140,7 +140,7 @@ func (b *body) arrays(s *scope) {
 	}
 }
 
-// index is an expression for an index of an array.
+// index generates an expression for an index into an array.
 func (b *body) index(s *scope, size int) string {
 	if b.f.Loose && b.oneIn(3) {
 		return "(bit<32>)" + b.expr(s, bits(1+b.r.IntN(8)), 1)
@@ -155,7 +155,7 @@ func (b *body) index(s *scope, size int) string {
 	return "(bit<32>)(" + b.expr(s, bits(w), 1) + ")"
 }
 
-// statements draws up to n statements.
+// statements generates up to n statements.
 func (b *body) statements(s *scope, n, depth int) (list []*node) {
 	c := *s
 	s = &c
@@ -180,10 +180,10 @@ func (b *body) assign(s *scope, depth int) *node {
 	return line(fmt.Sprintf("%s = %s;", p.expr, b.expr(s, p.t, depth)))
 }
 
-// makeValid makes a header valid, with all of its fields.
+// makeValid generates statements that make a header valid and set all of its fields.
 func (b *body) makeValid(s *scope, h *header) *node {
 	text := []string{h.expr + ".setValid();"}
-	without := *s // what it has had is read by nobody from here on
+	without := *s // from here on, nothing reads the header's old fields
 	without.headers = slices.DeleteFunc(slices.Clone(s.headers),
 		func(o *header) bool { return o == h })
 	for _, f := range h.t.fields {
@@ -204,7 +204,7 @@ func (b *body) statement(s *scope, depth int) *node {
 		}
 	}
 	add(6, func() *node { return b.assign(s, 3) })
-	if s.action { // p4c takes conditions in actions for assignments only
+	if s.action { // p4c accepts conditions in actions only for assignments
 		add(1, func() *node {
 			return block("if ("+b.cond(s, 2)+") {", []*node{b.assign(s, 2)},
 				"}")
@@ -277,7 +277,7 @@ func (b *body) statement(s *scope, depth int) *node {
 					}
 				}
 			case 1:
-				// indexed while packets pass
+				// modified at an index while packets pass
 				if st.size&(st.size-1) == 0 && st.size > 1 || b.f.Loose {
 					w := 2
 					if !b.f.Loose {
@@ -438,7 +438,7 @@ func (b *body) hash(s *scope) *node {
 		p.t.w, b.r.IntN(2), strings.Join(in, ", "), p.t.w, limit))
 }
 
-// action draws an action, to be used by tables or, with arguments, by statements.
+// action generates an action, which tables use, or statements with arguments.
 func (b *body) action(s *scope) {
 	c := *s
 	c.action = true
@@ -465,11 +465,11 @@ func (b *body) action(s *scope) {
 	b.actions = append(b.actions, a)
 }
 
-// call is an action with constant arguments.
+// call generates a call of an action with constant arguments.
 func (b *body) call(a action) string {
 	var args []string
 	for _, p := range a.params {
-		if p.t.signed { // p4c writes no negative arguments
+		if p.t.signed { // p4c does not write negative arguments
 			args = append(args, fmt.Sprintf("%ds0", p.t.w))
 			continue
 		}
@@ -478,7 +478,7 @@ func (b *body) call(a action) string {
 	return fmt.Sprintf("%s(%s)", a.name, strings.Join(args, ", "))
 }
 
-// table draws a table, and the statement that applies it.
+// table generates a table, and the statement that applies it.
 func (b *body) table(s *scope) {
 	name := b.gen.name("t")
 	kinds := []string{"exact", "exact", "lpm", "ternary", "range", "optional"}
@@ -494,7 +494,7 @@ func (b *body) table(s *scope) {
 	for i := range 1 + b.r.IntN(3) {
 		v := pick(b.gen, candidates)
 		kind := pick(b.gen, kinds)
-		if kind == "lpm" && v.t.w%8 != 0 { // BMv2's P4Runtime server takes no others
+		if kind == "lpm" && v.t.w%8 != 0 { // BMv2's P4Runtime server accepts no other prefixes
 			kind = "ternary"
 		}
 		if kind != "exact" && (general == "exact" || general == "lpm" && kind != "lpm") ||
@@ -543,7 +543,7 @@ func (b *body) table(s *scope) {
 	}
 	if b.oneIn(3) {
 		var entries []*node
-		// The first part tells them apart.
+		// The first part of the key distinguishes the entries.
 		for i := range min(1+b.r.IntN(4), 1<<min(shape[0].w, 3)) {
 			var parts []string
 			for j, k := range shape {
@@ -610,8 +610,8 @@ func (b *body) table(s *scope) {
 	b.tables = append(b.tables, apply)
 }
 
-// requests asks for copies and for coming back, of which each packet and what it becomes has a few
-// rounds.
+// requests generates requests for copies and for coming back. Each packet, with all that it
+// becomes, has only a few rounds of them.
 func (b *body) requests(s *scope) (out []*node) {
 	add := func(what string) {
 		round := fmt.Sprintf(
@@ -621,12 +621,12 @@ func (b *body) requests(s *scope) (out []*node) {
 	list := func() int { return 1 + b.r.IntN(b.lists) }
 	session := func() string {
 		if b.oneIn(2) {
-			return fmt.Sprint(1 + b.r.IntN(Sessions+1)) // one too many is none
+			return fmt.Sprint(1 + b.r.IntN(Sessions+1)) // one session more than exists
 		}
 		return "(bit<32>)h.eth.way[7:6]"
 	}
 	clone := func(kind string) {
-		if b.oneIn(3) { // keeps nothing, not even the rounds
+		if b.oneIn(3) { // preserves nothing, not even the number of rounds
 			out = append(out,
 				line(fmt.Sprintf(
 					"if (m.rounds == 0 && sm.instance_type == 0 && h.eth.way[5:4] == %d) {\n    m.rounds = 1;\n    clone(CloneType.%s, %s);\n}", b.r.IntN(4), kind, session())))

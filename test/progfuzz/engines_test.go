@@ -34,17 +34,18 @@ import (
 // engine is a switch under test.
 type engine interface {
 	name() string
-	// load takes a program in the place of the last one. The error wraps target.ErrUnsupported
-	// where the engine refuses it.
+	// load replaces the last program. If the engine does not support the program, the error wraps
+	// target.ErrUnsupported.
 	load(c *compiled) error
 	pipeline() target.Pipeline
-	// exchange gives a frame to a port, and returns what leaves, when as many frames have as are
-	// expected.
+	// exchange sends a frame to a port, and returns the frames that come out, once at least the
+	// expected number has.
 	exchange(port uint32, frame []byte, expect int) ([]stf.Packet, error)
 	digests() []target.Digest
-	// ordered is whether the frames of one port come in the order in which the switch sends them.
-	// BMv2's egress threads share the ports; and the far end of a cable whose port is at XDP hands
-	// frames to packet sockets in lists.
+	// ordered returns whether the frames of one port arrive in the order in which the switch sends
+	// them. BMv2's egress threads share the ports, so its order may differ. The far end of a veth
+	// pair whose port is at XDP gives frames to packet sockets in lists, so its order may differ,
+	// too.
 	ordered() bool
 	unload()
 }
@@ -63,7 +64,7 @@ func newReference(c *compiled) (*reference, error) {
 	return x, err
 }
 
-// process is what leaves by the ports that there are, as long as an interface sends it.
+// process returns the frames that leave by existing ports and are long enough for an interface.
 func (x *reference) process(port uint32, frame []byte, ports []uint32) (out []stf.Packet) {
 	for _, o := range x.Process(time.Second, port, bytes.Clone(frame)) {
 		if slices.Contains(ports, o.Port) && len(o.Frame) >= shortest {
@@ -73,14 +74,13 @@ func (x *reference) process(port uint32, frame []byte, ports []uint32) (out []st
 	return out
 }
 
-// cables are the ports of a switch in a namespace of its own: s1 to s4, and sockets at the other
-// ends.
+// cables are the ports s1 to s4 of a switch in its own namespace, with sockets at their far ends.
 type cables struct {
 	space   *udptest.Space
 	sockets map[uint32]int
 
 	mu  sync.Mutex
-	cpu []stf.Packet // what has come to the controller
+	cpu []stf.Packet // frames to the controller
 }
 
 func newCables(t testing.TB) *cables {
@@ -113,7 +113,7 @@ func newCables(t testing.TB) *cables {
 	return c
 }
 
-// packetIn takes a frame for the controller.
+// packetIn records a frame to the controller.
 func (c *cables) packetIn(frame []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,8 +127,8 @@ func (c *cables) send(port uint32, frame []byte) error {
 	return nil
 }
 
-// take returns what has come out, when as many frames as are expected have and, for a moment, no
-// more do.
+// take returns the frames that have come out, once at least the expected number has, and then none
+// for a moment.
 func (c *cables) take(expect int, moment time.Duration) (out []stf.Packet, err error) {
 	buffer, control := make([]byte, 65536), make([]byte, 256)
 	end, patience := time.Now().Add(moment), time.Now().Add(2*time.Second)
@@ -163,7 +163,7 @@ func (c *cables) take(expect int, moment time.Duration) (out []stf.Packet, err e
 	return out, nil
 }
 
-// withTag puts an 802.1Q tag back that is in struct tpacket_auxdata (packet(7)).
+// withTag inserts the 802.1Q tag from a struct tpacket_auxdata (packet(7)) into the frame again.
 func withTag(frame, control []byte) ([]byte, error) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
@@ -191,8 +191,8 @@ type kernel struct {
 	frames  int // since the program was loaded
 }
 
-// madeAnew is how many frames a program gets before it is made again for what its tables hold, and
-// by its paths.
+// madeAnew is the number of frames after which a program is recompiled for its tables' content, and
+// by paths.
 const madeAnew = 20
 
 func newKernel(t testing.TB, hook ebpf.Hook, cpu bool) *kernel {
@@ -287,7 +287,7 @@ func (b *behavioralModel) unload() {
 }
 
 func (b *behavioralModel) load(c *compiled) error {
-	const address = "127.0.0.1:9559" // of its own namespace
+	const address = "127.0.0.1:9559" // in the process's own namespace
 	args := []string{"--log-level", "off", "--device-id", "1", "--no-p4"}
 	for n := uint32(1); n <= Ports; n++ {
 		args = append(args, "-i", fmt.Sprintf("%d@s%d", n, n))
@@ -300,12 +300,12 @@ func (b *behavioralModel) load(c *compiled) error {
 	cmd.Stdout, cmd.Stderr = io.Discard, io.Discard
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, ended := make(chan error), make(chan struct{})
-	go b.space.Do(func() error { // the process goes with the thread that has started it
+	go b.space.Do(func() error { // the process ends with the thread that started it
 		defer close(ended)
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // it is killed
+			_ = cmd.Wait() // until it is killed
 		}
 		return nil
 	})
@@ -334,7 +334,7 @@ func (b *behavioralModel) load(c *compiled) error {
 	if b.program, err = bmv2test.Connect(ctx, conn, 1, c.json, c.prog, c.info, b.packetIn); err != nil {
 		return err
 	}
-	// BMv2 continues for a moment after it has said that the program is there
+	// BMv2 is busy for a moment after it has confirmed the program
 	time.Sleep(100 * time.Millisecond)
 	return nil
 }
@@ -352,8 +352,8 @@ func (b *behavioralModel) exchange(port uint32, frame []byte, expect int) ([]stf
 	return b.take(expect, 2*time.Millisecond)
 }
 
-// engines are what a program is given to, made when one first needs them: with and without a CPU
-// port.
+// engines are the engines that run the programs, with and without a CPU port. Each is created when
+// it is first needed.
 type engines struct {
 	t    testing.TB
 	bmv2 bool

@@ -21,32 +21,32 @@ func (t typ) String() string {
 
 func bits(w int) typ { return typ{w: w} }
 
-// value is something that can be read, and where it is a place written.
+// value is a readable value. A place has the same type, and can be written.
 type value struct {
 	expr string
 	t    typ
-	of   string // the header that it is in, which may not be valid; "" for none
+	of   string // the header of the value, which may be invalid; "": none
 }
 
-// scope is what can be named at a place of the program.
+// scope is everything that a place in the program can name.
 type scope struct {
 	parser, egress, action bool
-	pure                   bool // a function's: only what it is given
-	sub                    bool // a control's that ingress and egress may both use
+	pure                   bool // in a function, which sees only its parameters
+	sub                    bool // in a control that both ingress and egress may use
 	locals                 []value
-	params                 []value  // are only read
-	valid                  []string // headers that were valid at some time before
+	params                 []value  // read-only
+	valid                  []string // headers that are surely valid here
 	headers                []*header
 }
 
-// with is the scope in which a header was valid.
+// with returns the scope in which a header is valid.
 func (s *scope) with(header string) *scope {
 	c := *s
 	c.valid = append(slices.Clone(s.valid), header)
 	return &c
 }
 
-// oneIn is true once in n times.
+// oneIn is true with a probability of 1/n.
 func (g *gen) oneIn(n int) bool { return g.r.IntN(n) == 0 }
 
 func pick[T any](g *gen, list []T) T { return list[g.r.IntN(len(list))] }
@@ -70,7 +70,7 @@ func (g *gen) typ() typ {
 	return t
 }
 
-// literal is a constant of a type: often one at the edge of what it holds.
+// literal generates a constant of a type, often one at the edge of the type's range.
 func (g *gen) literal(t typ) string {
 	n := new(big.Int)
 	top := new(big.Int).Lsh(big.NewInt(1), uint(t.w))
@@ -100,7 +100,7 @@ func (g *gen) literal(t typ) string {
 	return fmt.Sprintf("%ds%d", t.w, n)
 }
 
-// values lists what can be read.
+// values returns the readable values.
 func (g *gen) values(s *scope) []value {
 	list := append(slices.Clone(s.locals), s.params...)
 	if s.pure {
@@ -139,7 +139,7 @@ func (g *gen) values(s *scope) []value {
 	return list
 }
 
-// plain lists what can be read as it stands: what is in no header, or in one that was valid.
+// plain returns the values that need no guard: in no header, or in a valid one.
 func (g *gen) plain(s *scope) (list []value) {
 	for _, v := range g.values(s) {
 		if v.of == "" || g.f.Loose || slices.Contains(s.valid, v.of) {
@@ -149,7 +149,7 @@ func (g *gen) plain(s *scope) (list []value) {
 	return list
 }
 
-// places lists what can be written.
+// places returns the writable values.
 func (g *gen) places(s *scope) []value {
 	list := slices.Clone(s.locals)
 	for _, f := range g.meta {
@@ -166,7 +166,7 @@ func (g *gen) places(s *scope) []value {
 	return list
 }
 
-// read is reading a value, guarded where it needs to be.
+// read generates a read of a value, with a guard if it needs one.
 func (g *gen) read(s *scope, v value) string {
 	if v.of == "" || g.f.Loose || slices.Contains(s.valid, v.of) {
 		return v.expr
@@ -174,7 +174,7 @@ func (g *gen) read(s *scope, v value) string {
 	return fmt.Sprintf("(%s.isValid() ? %s : %s)", v.of, v.expr, g.literal(v.t))
 }
 
-// cast makes a type of another.
+// cast generates a conversion between types.
 func cast(expr string, from, to typ) string {
 	if from == to {
 		return expr
@@ -185,7 +185,7 @@ func cast(expr string, from, to typ) string {
 	if from.w == to.w {
 		return fmt.Sprintf("(%s)%s", to, expr)
 	}
-	// By way of the same width.
+	// Convert via an unsigned type of the same width.
 	if to.signed {
 		return fmt.Sprintf("(%s)(%s)%s", to, bits(to.w), expr)
 	}
@@ -210,7 +210,7 @@ func (g *gen) leaf(s *scope, t typ) string {
 	return cast(g.read(s, v), v.t, t)
 }
 
-// expr is an expression of a type, of a depth at most.
+// expr generates an expression of a type, at most `depth` deep.
 func (g *gen) expr(s *scope, t typ, depth int) string {
 	if depth <= 0 || g.oneIn(4) {
 		return g.leaf(s, t)
@@ -270,7 +270,7 @@ func (g *gen) expr(s *scope, t typ, depth int) string {
 	return pick(g, forms)()
 }
 
-// cond is an expression of type bool.
+// cond generates an expression of type bool.
 func (g *gen) cond(s *scope, depth int) string {
 	if depth > 1 && g.oneIn(3) {
 		a, b := g.cond(s, depth-1), g.cond(s, depth-1)
@@ -300,7 +300,7 @@ func (g *gen) cond(s *scope, depth int) string {
 		t = pick(g, list).t
 	}
 	ops := []string{"==", "!=", "<", "<=", ">", ">="}
-	if g.oneIn(2) && t.w > 3 && !t.signed { // a few bits: more often true
+	if g.oneIn(2) && t.w > 3 && !t.signed { // compare only a few bits, which are more often equal
 		hi := g.r.IntN(min(t.w, 60))
 		lo := max(0, hi-g.r.IntN(3))
 		return fmt.Sprintf("((%s)[%d:%d] %s %d)", g.leaf(s, t), hi, lo, pick(g, ops),

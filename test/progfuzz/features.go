@@ -6,30 +6,31 @@ import (
 	"strings"
 )
 
-// Features are the kinds of things that a program may have. Each seed leaves many out, so that what
-// is there meets more often, and a failure has few causes.
+// Features are the language features that a program may have. Each seed omits many, so that the
+// others occur together more often, and a failure has few possible causes.
 type Features struct {
 	Wide      bool // fields and values of more than 64 bits
 	Signed    bool
 	Saturate  bool
 	Shift     bool
 	Multiply  bool
-	Concat    bool // and slices
+	Concat    bool // concatenation and slices
 	Stack     bool
 	Union     bool
 	Varbit    bool
 	Lookahead bool
-	Verify    bool // and other parser errors
-	Loop      bool // of the parser, over a stack
+	Verify    bool // verify and other parser errors
+	Loop      bool // a loop in the parser, over a stack
 	ValueSet  bool
-	TwoWays   bool // several defaults in a select
+	TwoWays   bool // several default cases in a select
 	Table     bool
 	Register  bool
 	Counter   bool
 	Meter     bool
 	Random    bool
 	Hash      bool
-	// csum16 and xor16 over what is not a whole number of their words, in hashes and checksums
+	// csum16 and xor16 over a number of bits that is not a multiple of their word, in hashes and
+	// checksums
 	OddHash   bool
 	Checksum  bool
 	Resubmit  bool
@@ -40,19 +41,19 @@ type Features struct {
 	Truncate  bool
 	Digest    bool
 	CPU       bool // a port to the controller
-	Call      bool // functions, actions with arguments, controls in controls
+	Call      bool // functions, actions with arguments, controls within controls
 	Exit      bool
-	Loose     bool // reads headers that are not valid, indexes beyond ends: not for BMv2
+	Loose     bool // reads invalid headers, and arrays beyond their end: not for BMv2
 	Large     bool
 }
 
-// chance is how many programs of a hundred have a feature; 50 where it is not said.
+// chance is the percentage of programs that have a feature; the default is 50.
 var chance = map[string]int{"Loose": 15, "Large": 15, "Meter": 25, "Digest": 25, "CPU": 30,
 	"Truncate": 20, "TwoWays": 20, "ValueSet": 20, "Random": 25, "Table": 70, "Resubmit": 30,
 	"Recirc":   30,
 	"CloneI2E": 30, "CloneE2E": 30, "OddHash": 30}
 
-// draw draws features.
+// draw chooses features at random.
 func draw(r *rand.Rand) (f Features) {
 	v := reflect.ValueOf(&f).Elem()
 	for i := range v.NumField() {
@@ -66,7 +67,7 @@ func draw(r *rand.Rand) (f Features) {
 	return f
 }
 
-// clones, back and copies report what a packet may become.
+// clones, back and copies return what a packet may become.
 func (f Features) clones() bool { return f.CloneI2E || f.CloneE2E }
 func (f Features) back() bool   { return f.Resubmit || f.Recirc }
 func (f Features) copies() bool { return f.clones() || f.Multicast }

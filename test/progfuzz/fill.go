@@ -13,13 +13,13 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Fill draws entries for a program's tables, members of its value sets, groups and sessions, and
-// gives them to all pipelines, which must take the same. The first pipeline says which of what is
-// drawn is none: entries that are there already. cpu is whether there is a CPU port; cut is whether
-// sessions may cut their frames, which BMv2 cannot over P4Runtime.
+// Fill generates entries for a program's tables, members of its value sets, groups and sessions,
+// and writes them to all pipelines, which must accept the same ones. The first pipeline decides
+// which generated items count; it rejects, for example, duplicate entries. cpu is whether there is
+// a CPU port. cut is whether sessions may truncate frames, which BMv2 cannot do over P4Runtime.
 func Fill(prog *bmv2json.Program, info *configv1.P4Info, r *rand.Rand, cpu, cut bool,
 	pipelines []target.Pipeline) error {
-	optional := map[string]bool{} // by table and key: in the JSON they are ternary
+	optional := map[string]bool{} // by table and key; the JSON has these as ternary
 	for _, t := range info.Tables {
 		for _, m := range t.MatchFields {
 			optional[t.Preamble.Name+" "+m.Name] = m.GetMatchType() == configv1.MatchField_OPTIONAL
@@ -127,7 +127,7 @@ func Fill(prog *bmv2json.Program, info *configv1.P4Info, r *rand.Rand, cpu, cut 
 	return nil
 }
 
-// number is a number of a width, often a small one.
+// number generates a number of a width, often a small one.
 func number(r *rand.Rand, width int) []byte {
 	b := make([]byte, (width+7)/8)
 	switch r.IntN(4) {
@@ -157,7 +157,7 @@ func call(r *rand.Rand, t *bmv2json.Table) *target.ActionCall {
 	return c
 }
 
-// entry is one in the form that P4Runtime asks for: nothing is set where the mask is not.
+// entry generates an entry in P4Runtime's canonical form: value bits outside the mask are 0.
 func entry(r *rand.Rand, t *bmv2json.Table, optional map[string]bool,
 	priority int) *target.TableEntry {
 	e := &target.TableEntry{Action: call(r, t)}

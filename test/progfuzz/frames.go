@@ -8,27 +8,27 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2json"
 )
 
-// FrameSource makes frames for a program: mostly such as its parser takes apart, some of them
-// spoilt. It works for any program.
+// FrameSource makes frames for any program. Most frames follow the program's parser; some of them
+// are damaged.
 type FrameSource struct {
 	prog *bmv2json.Program
 	r    *rand.Rand
 	pool [][]byte
 }
 
-// NewFrameSource makes the source of frames of a program.
+// NewFrameSource makes the source of frames for a program.
 func NewFrameSource(prog *bmv2json.Program, r *rand.Rand) *FrameSource {
 	return &FrameSource{prog: prog, r: r}
 }
 
 const (
-	shortest = 14 // bytes that an interface sends
+	shortest = 14 // bytes of the shortest frame that an interface sends
 	longest  = 2000
 	kept     = 32
 )
 
-// Learn takes a frame that has left: it comes back as one that goes in, with checksums that are
-// right, and headers that are there.
+// Learn adds a frame that came out. Next may send it again, because it has correct checksums and
+// valid headers.
 func (s *FrameSource) Learn(frame []byte) {
 	if len(frame) < shortest || len(frame) > 1000 {
 		return
@@ -40,7 +40,7 @@ func (s *FrameSource) Learn(frame []byte) {
 	s.pool[s.r.IntN(kept)] = slices.Clone(frame)
 }
 
-// Next is a frame of 14 bytes and more.
+// Next returns a frame of at least 14 bytes.
 func (s *FrameSource) Next() []byte {
 	var frame []byte
 	if len(s.pool) > 0 && s.r.IntN(6) == 0 {
@@ -49,22 +49,22 @@ func (s *FrameSource) Next() []byte {
 		frame = s.follow()
 	}
 	switch s.r.IntN(10) {
-	case 0: // cut
+	case 0: // truncate
 		frame = frame[:shortest+s.r.IntN(len(frame)-shortest+1)]
-	case 1: // some bytes changed
+	case 1: // change some bytes
 		for range 1 + s.r.IntN(4) {
 			frame[s.r.IntN(len(frame))] = s.byte()
 		}
 	}
 	if t := binary.BigEndian.Uint16(frame[12:]); t == 0x8100 || t == 0x88a8 {
-		// a tag would be taken out of the frame on its way to some engines, and is put back by
-		// them: TestHooks in switch/ebpf looks at that
+		// some engines remove a tag on the frame's way and insert it again, which TestHooks in
+		// switch/ebpf tests
 		frame[12] = 0x11
 	}
 	return frame
 }
 
-// byte is a byte that is often small or at an edge.
+// byte returns a random byte, often a small one or one at an edge of the range.
 func (s *FrameSource) byte() byte {
 	switch s.r.IntN(4) {
 	case 0:
@@ -75,8 +75,8 @@ func (s *FrameSource) byte() byte {
 	return byte(s.r.Uint32())
 }
 
-// follow goes a way through the parser, as far as what a select looks at is in the frame, and sets
-// what takes it there.
+// follow chooses a path through the parser, and sets the fields that lead there, as far as each
+// select looks at the frame.
 func (s *FrameSource) follow() []byte {
 	frame := make([]byte, longest)
 	for i := range frame {
@@ -84,7 +84,7 @@ func (s *FrameSource) follow() []byte {
 	}
 	cursor := 0 // in bits
 	at := map[bmv2json.FieldRef]int{}
-	last := map[*bmv2json.HeaderStack]int{} // where the last element starts
+	last := map[*bmv2json.HeaderStack]int{} // start of the last element
 	next := map[*bmv2json.HeaderStack]int{}
 	take := func(h *bmv2json.Header) {
 		for _, f := range h.Type.Fields {

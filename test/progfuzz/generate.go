@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// gen is a program that is being drawn.
+// gen is a program that is being generated.
 type gen struct {
 	r         *rand.Rand
 	f         Features
 	types     []*headerType
-	eth       *header   // the first, which every packet has
-	headers   []*header // all that are extracted or made on their own
+	eth       *header   // the first header, which every packet has
+	headers   []*header // headers that the parser extracts or the program makes valid
 	stacks    []*stack
 	unions    []*union
 	meta      []field
 	functions []function
 	valueSets []field  // name and width
-	subs      []string // controls that others can use
+	subs      []string // controls that other controls can use
 	names     int
-	lists     int // field lists
+	lists     int // number of field lists
 }
 
 type field struct {
@@ -31,7 +31,7 @@ type field struct {
 type headerType struct {
 	name   string
 	fields []field
-	varbit int // the largest width of the last field, which is no other; 0 if there is none
+	varbit int // the largest width of the last field, if it is a varbit; 0: no varbit
 }
 
 type header struct {
@@ -58,17 +58,18 @@ type function struct {
 	in     [2]typ
 }
 
-// CPUPort is the port to the controller of programs that have one, Ports those that interfaces are
-// at, and the rest what tests have to fill.
+// CPUPort is the port to the controller, in programs that have one. Ports is the number of ports
+// with interfaces. The other constants are the numbers of groups and sessions that tests must fill,
+// and a limit.
 const (
 	CPUPort   = 510
 	Ports     = 4 // 1 to 4
 	Groups    = 4 // 1 to 4
 	Sessions  = 3 // 1 to 3
-	maxRounds = 2 // how often a packet, or what it has become, asks for a copy or to come back
+	maxRounds = 2 // requests for a copy or for coming back that a packet, with all that it becomes, may make
 )
 
-// Generate draws a program.
+// Generate generates a program.
 func Generate(seed uint64) *Program {
 	r := rand.New(rand.NewPCG(seed, 0x70726f67))
 	f := draw(r)
@@ -105,7 +106,7 @@ func (g *gen) name(prefix string) string {
 	return fmt.Sprintf("%s%d", prefix, g.names)
 }
 
-// fieldsOf draws fields of so many bits in all.
+// fieldsOf generates fields with a given total number of bits.
 func (g *gen) fieldsOf(total int) (list []field) {
 	for left := total; left > 0; {
 		t := g.typ()
@@ -140,7 +141,7 @@ func (g *gen) drawTypes() {
 	if g.f.Stack {
 		for i := range 1 + g.r.IntN(2) {
 			s := &stack{name: fmt.Sprintf("s%d", i), t: pick(g, g.types[1:]), size: 1 + g.r.IntN(4)}
-			if i == 0 && g.f.Loop { // its loop goes by a bit of each element
+			if i == 0 && g.f.Loop { // the loop depends on a bit of each element
 				s.t = &headerType{name: "loop_t", fields: append([]field{{"more", bits(3)}},
 					g.fieldsOf(5+8*g.r.IntN(3))...)}
 				g.types = append(g.types, s.t)
@@ -173,7 +174,8 @@ func (g *gen) drawTypes() {
 	}
 }
 
-// all are the headers that can be named, elements of stacks and members of unions included.
+// all returns the headers that the program can name, including elements of stacks and members of
+// unions.
 func (g *gen) all() []*header {
 	list := append([]*header{}, g.headers...)
 	for _, s := range g.stacks {
@@ -214,7 +216,7 @@ func (g *gen) declareTypes() (top []*node) {
 		top = append(top, keep(fmt.Sprintf("header_union %s_t {\n%s\n}\n", u.name,
 			strings.Join(lines, "\n"))))
 	}
-	// What the program knows about a packet when it has gone through.
+	// The program's state for a packet at the end of egress.
 	var seen []*node
 	width := 0
 	for _, f := range append(standard, g.meta...) {
@@ -266,7 +268,7 @@ func (g *gen) declareTypes() (top []*node) {
 	return top
 }
 
-// standard are the fields of standard_metadata that leave in each packet.
+// standard are the fields of standard_metadata that each frame carries out.
 var standard = []field{{"instance_type", bits(32)}, {"packet_length", bits(32)},
 	{"ingress_port", bits(9)}, {"egress_port", bits(9)}, {"egress_rid", bits(16)},
 	{"checksum_error", bits(1)}}
@@ -307,7 +309,7 @@ func (g *gen) deparser() *node {
 			"}")}, "}\n")
 }
 
-// checksums is the control that verifies or updates checksums.
+// checksums generates the control that verifies or updates checksums.
 func (g *gen) checksums(name, call string) *node {
 	var body []*node
 	if g.f.Checksum {

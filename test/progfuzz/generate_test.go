@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestGenerate draws the same program from a seed again, and other programs from other seeds.
+// TestGenerate: a seed always gives the same program, and different seeds give different programs.
 func TestGenerate(t *testing.T) {
 	seen := map[string]uint64{}
 	for seed := range uint64(200) {
@@ -20,8 +20,8 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// TestReduce cuts a program down to the one statement that matters, and to what no program is
-// without.
+// TestReduce: Reduce leaves only the statement that matters, and the parts that every program
+// needs.
 func TestReduce(t *testing.T) {
 	var p *Program
 	const matters = "setInvalid();"

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// parser draws a parser: states one after the other, each with a header of its own or something
-// else to do, and transitions onward at random.
+// parser generates a parser: a sequence of states, each of which extracts a header or does
+// something else, and random transitions forward.
 func (g *gen) parser() *node {
 	type plan struct {
 		name string
 		body []*node
-		s    *scope // after the body
-		loop string // the stack whose last element decides whether to go round
+		s    *scope // the scope after the body
+		loop string // the stack whose last element decides whether to repeat the state
 	}
 	base := &scope{parser: true, headers: g.all(), valid: []string{g.eth.expr}}
 	eth := &plan{name: "eth", s: base, body: []*node{keep("pkt.extract(h.eth);")}}
@@ -27,7 +27,7 @@ func (g *gen) parser() *node {
 		if h.t.varbit > 0 {
 			length := fmt.Sprintf("((bit<32>)h.eth.way[%d:0]) << 3", 2+g.r.IntN(2))
 			if g.f.Loose && g.oneIn(2) {
-				length = "(bit<32>)h.eth.way" // not whole bytes, or too many
+				length = "(bit<32>)h.eth.way" // not a multiple of a byte, or too long
 			}
 			take = fmt.Sprintf("pkt.extract(%s, %s);", h.expr, length)
 		}
@@ -37,7 +37,7 @@ func (g *gen) parser() *node {
 		take := line(fmt.Sprintf("pkt.extract(h.%s.next);", s.name))
 		p := add("take_"+s.name, base, take)
 		if i == 0 && g.f.Loop {
-			p.loop, take.fixed = s.name, true // without it the parser would go round for ever
+			p.loop, take.fixed = s.name, true // without it the parser would loop forever
 		} else if s.size > 1 && g.oneIn(2) {
 			p.body = append(p.body, line(fmt.Sprintf("pkt.extract(h.%s.next);", s.name)))
 		}
@@ -97,8 +97,8 @@ func (g *gen) parser() *node {
 		"parser P(packet_in pkt, out headers_t h, inout metadata_t m, inout standard_metadata_t sm) {", append(append(top, start), out...), "}\n")
 }
 
-// selection draws a select. Its first part is often the first byte of the packet, so that frames
-// find their ways.
+// selection generates a select. Its first part is often the first byte of the packet, so that
+// random frames take many paths.
 func (g *gen) selection(s *scope, forward func() string) *node {
 	type part struct {
 		expr string

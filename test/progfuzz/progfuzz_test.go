@@ -39,16 +39,16 @@ var (
 
 const compiler = "p4c-bm2-ss"
 
-// compiled is a program as the engines take it.
+// compiled is a program in the form that the engines load.
 type compiled struct {
 	name  string
 	seed  uint64
 	json  []byte
 	prog  *bmv2json.Program
 	info  *configv1.P4Info
-	text  []byte // the P4Info's
-	loose bool   // it reads what is undefined: not for BMv2
-	cpu   bool   // on a switch with a CPU port
+	text  []byte // of the P4Info
+	loose bool   // reads undefined values: not for BMv2
+	cpu   bool   // needs a switch with a CPU port
 }
 
 func newCompiled(name string, seed uint64, loose bool, program, info []byte) (*compiled, error) {
@@ -65,7 +65,7 @@ func newCompiled(name string, seed uint64, loose bool, program, info []byte) (*c
 	return c, nil
 }
 
-// keep writes the program to a folder, without the places in its source.
+// keep writes the program to a folder, without its source positions.
 func (c *compiled) keep(dir string, p *Program) error {
 	var doc any
 	if err := json.Unmarshal(c.json, &doc); err != nil {
@@ -115,8 +115,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestCorpus runs the compiled programs of testdata on the interpreter and in the kernel: those
-// that failed once, and others of every kind.
+// TestCorpus runs the compiled programs of testdata on the interpreter and in the kernel: programs
+// that failed once, and others with every feature.
 func TestCorpus(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.json")
 	check(t, err)
@@ -150,7 +150,7 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// errCompiler is what p4c does not take, or dies of.
+// errCompiler means that p4c rejects a program or crashes.
 var errCompiler = errors.New(compiler)
 
 func compile(dir string, p *Program) (*compiled, error) {
@@ -176,23 +176,23 @@ func compile(dir string, p *Program) (*compiled, error) {
 	return newCompiled(fmt.Sprintf("program %d", p.Seed), p.Seed, p.Features.Loose, j, i)
 }
 
-// failure is how a program fails: kind says where, so that a smaller program that fails elsewhere
-// is not taken for the same.
+// failure is a program's failure. kind names the place, so that Reduce does not mistake another
+// failure for this one.
 type failure struct {
 	kind, text string
 }
 
 func (f *failure) Error() string { return f.kind + ": " + f.text }
 
-// result is what came of a program.
+// result is the result of a program's run.
 type result struct {
 	sent, came int
-	refused    map[string]string // by engine: why it does not take the program
-	bmv2       bool              // was compared
-	union      bool              // was not, for [assignsUnionMembers]
+	refused    map[string]string // by engine: why it does not support the program
+	bmv2       bool              // the program ran on BMv2
+	union      bool              // it did not, because of [assignsUnionMembers]
 }
 
-// run gives a program to all engines.
+// run runs a program on all engines.
 func run(c *compiled, list []engine, frames int) (res result, failed *failure) {
 	res.refused = map[string]string{}
 	fail := func(kind, format string, args ...any) (result, *failure) {
@@ -216,7 +216,7 @@ func run(c *compiled, list []engine, frames int) (res result, failed *failure) {
 			continue
 		}
 		if err := e.load(c); err != nil {
-			if isBMv2 { // it stops, or has no P4Runtime for what the program has
+			if isBMv2 { // BMv2 exited, or its P4Runtime lacks something that the program has
 				res.refused[e.name()] = err.Error()
 				continue
 			}
@@ -284,7 +284,7 @@ func run(c *compiled, list []engine, frames int) (res result, failed *failure) {
 		kind, text := state(c, ref, e)
 		for deadline := time.Now().Add(time.Second); kind != "" &&
 			time.Now().Before(deadline); kind, text = state(c, ref, e) {
-			// the last frame, if nothing came of it, may be under way
+			// the last frame may still be on its way
 			time.Sleep(10 * time.Millisecond)
 		}
 		if kind != "" {
@@ -294,8 +294,8 @@ func run(c *compiled, list []engine, frames int) (res result, failed *failure) {
 	return res, nil
 }
 
-// comesBack reports whether packets are resubmitted or recirculated: in what order they leave among
-// their copies is up to a target's threads.
+// comesBack returns whether the program resubmits or recirculates packets. The order in which these
+// leave, relative to their copies, depends on the target's threads.
 func comesBack(prog *bmv2json.Program) bool {
 	for _, a := range prog.Actions {
 		for _, p := range a.Primitives {
@@ -307,8 +307,8 @@ func comesBack(prog *bmv2json.Program) bool {
 	return false
 }
 
-// assignsUnionMembers reports whether the program assigns one member of a header union to another
-// of the same: BMv2 sends the one that is written, and says that it is not valid
+// assignsUnionMembers returns whether the program assigns one member of a header union to another
+// member of it. BMv2 then sends the written member, but isValid returns false for it
 // (switch/stf/testdata/unions.p4).
 func assignsUnionMembers(prog *bmv2json.Program) bool {
 	for _, a := range prog.Actions {
@@ -325,7 +325,7 @@ func assignsUnionMembers(prog *bmv2json.Program) bool {
 	return false
 }
 
-// differ says how what leaves differs: each port's frames leave in an order.
+// differ describes how the output frames differ. Only the order of frames at one port counts.
 func differ(want, got []stf.Packet) string {
 	byPort := func(l []stf.Packet) []stf.Packet {
 		l = slices.Clone(l)
@@ -348,9 +348,9 @@ func differ(want, got []stf.Packet) string {
 	return "frames"
 }
 
-// shortCopiesLost reports whether all that is missing are copies that tc cannot cut that short
-// after it has put headers in front of others: shorter than 14 bytes and these headers, as
-// docs/switch.md says.
+// shortCopiesLost returns whether the only missing frames are copies that tc cannot truncate so
+// far. After tc has added headers to other copies, it cannot send a frame shorter than 14 bytes
+// plus these headers, as docs/switch.md says.
 func shortCopiesLost(frame int, want, got []stf.Packet) bool {
 	added := 0
 	for _, w := range want {
@@ -386,7 +386,7 @@ func show(l []stf.Packet) string {
 	return s
 }
 
-// state compares what packets have left behind.
+// state compares the registers and counters after all packets.
 func state(c *compiled, ref *reference, e engine) (kind, text string) {
 	_, isBMv2 := e.(*behavioralModel)
 	p := e.pipeline()
@@ -440,14 +440,14 @@ func state(c *compiled, ref *reference, e engine) (kind, text string) {
 	return "", ""
 }
 
-// normalised is a refusal without what is this program's own.
+// normalised returns a refusal without the parts that differ between programs.
 func normalised(why string) string {
 	return numbers.ReplaceAllString(why[strings.Index(why, ": ")+1:], "#")
 }
 
 var numbers = regexp.MustCompile(`\[\d+\]|\d+|"[^"]*"`)
 
-// TestPrograms makes random programs, compiles them, and runs them on every engine that this
+// TestPrograms generates random programs, compiles them, and runs them on every engine that this
 // machine has. make fuzz-programs runs many.
 func TestPrograms(t *testing.T) {
 	if _, err := exec.LookPath(compiler); err != nil {
@@ -466,7 +466,7 @@ func TestPrograms(t *testing.T) {
 			t.Logf("program %d: %.2000s", seed, err)
 			continue
 		}
-		if err != nil { // bmv2json's refusal
+		if err != nil { // bmv2json rejects the program
 			why := "the reader refuses " + normalised(err.Error())
 			refused[why] = append(refused[why], seed)
 			continue

@@ -2,26 +2,25 @@ package progfuzz
 
 import "strings"
 
-// node is a piece of a program's text that can be left out: a line, or a line that opens a block
-// and what is in it.
+// node is a piece of a program's text that Reduce can remove: a line, or a block with its content.
 type node struct {
-	open  string // may be of several lines
+	open  string // may have several lines
 	kids  []*node
-	mid   string // what parts kids from more ("} else {"); "" if there is no more
+	mid   string // between kids and more ("} else {"); "" if there is no more
 	more  []*node
 	close string
-	fixed bool // the program is none without it
-	out   bool // left out, by Reduce
+	fixed bool // the program is invalid without it
+	out   bool // removed by Reduce
 }
 
-// Program is a program and what makes it up.
+// Program is a generated program and its pieces.
 type Program struct {
 	Seed     uint64
 	Features Features
 	top      []*node
 }
 
-// Source is the program as P4.
+// Source returns the program as P4 text.
 func (p *Program) Source() string {
 	var b strings.Builder
 	write(&b, p.top, 0)
@@ -54,8 +53,8 @@ func write(b *strings.Builder, list []*node, depth int) {
 	}
 }
 
-// Reduce leaves out what it can, many pieces at once and then fewer, while fails says that the rest
-// still fails. It asks at most tries times.
+// Reduce removes as many pieces as it can while fails returns true, at first many at once and then
+// fewer. It calls fails at most `tries` times.
 func (p *Program) Reduce(tries int, fails func() bool) {
 	for size := len(p.removable()) / 2; size > 0; size /= 2 {
 		list := p.removable()
@@ -78,7 +77,7 @@ func (p *Program) Reduce(tries int, fails func() bool) {
 	}
 }
 
-// removable lists the pieces that may go: what contains others before these.
+// removable returns the pieces that may be removed, with a block before its content.
 func (p *Program) removable() (list []*node) {
 	var level func(nodes []*node)
 	level = func(nodes []*node) {
@@ -100,11 +99,11 @@ func (p *Program) removable() (list []*node) {
 	return list
 }
 
-// line is a piece without others in it; keep one that stays.
+// line makes a piece without content; keep makes one that Reduce does not remove.
 func line(text string) *node { return &node{open: text} }
 func keep(text string) *node { return &node{open: text, fixed: true} }
 
-// block is a piece with others in it.
+// block makes a piece with content.
 func block(open string, kids []*node, close string) *node {
 	return &node{open: open, kids: kids, close: close}
 }

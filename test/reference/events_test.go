@@ -31,8 +31,8 @@ var eventPrefixes = map[string]string{
 	"switch":     "Switches",
 }
 
-// TestEvents: api/admin.EventTypes has every event that the controller emits, and no other, and the
-// page has all of them.
+// TestEvents: api/admin.EventTypes has exactly the events that the controller emits, and the page
+// has all of them.
 func TestEvents(t *testing.T) {
 	emitted := emittedEvents(t)
 	if len(emitted) < 50 {
@@ -79,8 +79,8 @@ func TestEvents(t *testing.T) {
 }
 
 // eventEmitters are the functions and methods whose first argument is the type of an event. Each
-// hands it on to another of them or puts it into an Event. Others have such names, too (a set's
-// Add), so a call counts only with that number of arguments.
+// passes it to another emitter or puts it into an Event. Other functions have such names, too (a
+// set's Add), so a call counts only with this number of arguments.
 var eventEmitters = map[string]struct{ least, most int }{
 	"event":    {3, math.MaxInt}, // chain.Machine
 	"Event":    {3, 3},           // switches.Owner
@@ -89,8 +89,8 @@ var eventEmitters = map[string]struct{ least, most int }{
 	"reroute":  {3, 3},           // Controller
 }
 
-// emittedEvents are the types of events that the code below controlplane emits, each with a place
-// that does. It fails for an expression whose values it cannot determine.
+// emittedEvents returns the types of events that the code below controlplane emits, each with one
+// place that emits it. It fails for an expression whose values it cannot determine.
 func emittedEvents(t *testing.T) map[string]string {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -116,12 +116,12 @@ func emittedEvents(t *testing.T) map[string]string {
 	return s.found
 }
 
-// eventScan looks for the types of events in functions.
+// eventScan searches functions for types of events.
 type eventScan struct {
 	t      *testing.T
 	fset   *token.FileSet
 	faults []string
-	found  map[string]string // where each is emitted
+	found  map[string]string // by type: a place that emits it
 }
 
 // function finds the events that a function emits.
@@ -141,7 +141,8 @@ func (s *eventScan) function(f *ast.FuncDecl) {
 	})
 }
 
-// emittedType is the argument of a call that is the type of an event; nil: the call emits none.
+// emittedType returns the argument of a call that is the type of an event, or nil if the call emits
+// none.
 func emittedType(call *ast.CallExpr) ast.Expr {
 	method, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {
@@ -154,7 +155,7 @@ func emittedType(call *ast.CallExpr) ast.Expr {
 	return call.Args[0]
 }
 
-// eventLiteralType is the field Type of a literal of an Event; nil: it is another literal.
+// eventLiteralType returns the field Type of a literal of an Event, or nil for another literal.
 func eventLiteralType(literal *ast.CompositeLit) ast.Expr {
 	name, ok := literal.Type.(*ast.Ident)
 	if of, isSelector := literal.Type.(*ast.SelectorExpr); isSelector {
@@ -171,7 +172,7 @@ func eventLiteralType(literal *ast.CompositeLit) ast.Expr {
 	return nil
 }
 
-// values notes the types that an expression in a function can be.
+// values records the types that an expression in a function can have.
 func (s *eventScan) values(f *ast.FuncDecl, e ast.Expr) {
 	at := s.fset.Position(e.Pos())
 	switch e := e.(type) {
@@ -182,7 +183,7 @@ func (s *eventScan) values(f *ast.FuncDecl, e ast.Expr) {
 		}
 		s.found[kind] = fmt.Sprintf("%s:%d", strings.TrimPrefix(at.Filename, root+"/"), at.Line)
 		return
-	case *ast.Ident: // a parameter that is handed on, or a variable
+	case *ast.Ident: // a parameter that is passed on, or a variable
 		if takesType(f, e.Name) {
 			return
 		}
@@ -207,7 +208,7 @@ func (s *eventScan) values(f *ast.FuncDecl, e ast.Expr) {
 			}
 			return
 		}
-	case *ast.SelectorExpr: // the controller hands on the events of a machine
+	case *ast.SelectorExpr: // the controller passes on the events of a machine
 		if of, ok := e.X.(*ast.Ident); ok && of.Name == "a" && e.Sel.Name == "Type" {
 			return
 		}
@@ -215,19 +216,19 @@ func (s *eventScan) values(f *ast.FuncDecl, e ast.Expr) {
 	s.t.Errorf("%s: cannot determine which types of events this emits: use a string literal", at)
 }
 
-// takesType says whether a function is an emitter, and the name that of its parameter for the type.
+// takesType returns whether a function is an emitter and name is its parameter for the type.
 func takesType(f *ast.FuncDecl, name string) bool {
 	_, ok := eventEmitters[f.Name.Name]
 	return ok && len(f.Type.Params.List) > 0 && f.Type.Params.List[0].Names[0].Name == name
 }
 
-// assignments are the values that a function gives to one of its variables.
+// assignments returns the values that a function assigns to one of its variables.
 func assignments(f *ast.FuncDecl, name string) (out []ast.Expr) {
 	ast.Inspect(f.Body, func(n ast.Node) bool {
 		if a, ok := n.(*ast.AssignStmt); ok {
 			for i, to := range a.Lhs {
 				if v, ok := to.(*ast.Ident); ok && v.Name == name {
-					out = append(out, a.Rhs[min(i, len(a.Rhs)-1)]) // a call may give several
+					out = append(out, a.Rhs[min(i, len(a.Rhs)-1)]) // one call may return several values
 				}
 			}
 		}
@@ -236,7 +237,7 @@ func assignments(f *ast.FuncDecl, name string) (out []ast.Expr) {
 	return out
 }
 
-// isConversionOf says whether an expression converts a variable to a string.
+// isConversionOf returns whether an expression converts a variable to a string.
 func isConversionOf(e ast.Expr, name string) bool {
 	call, ok := e.(*ast.CallExpr)
 	if !ok || len(call.Args) != 1 {
@@ -247,7 +248,7 @@ func isConversionOf(e ast.Expr, name string) bool {
 	return ok && isVariable && to.Name == "string" && of.Name == name
 }
 
-// placementFaults are the faults of placed keys. Each makes an event "placement.FAULT".
+// placementFaults returns the faults of placed keys. Each is an event "placement.FAULT".
 func placementFaults(t *testing.T) (faults []string) {
 	t.Helper()
 	for _, c := range constants(t, "client/etcd/placement/key_fault.go", "Fault") {

@@ -56,7 +56,7 @@ func TestMetrics(t *testing.T) {
 	controller.MustRegister(observe.NewSwitchEvents(nil), observe.NewUnsentPackets(nil))
 	described(t, controller, rows[0])
 	described(t, hotkeys.NewMetrics(hotkeys.Bounds{}, nil), rows[1])
-	delete(rows[0], "netcraq_build_info") // of every program
+	delete(rows[0], "netcraq_build_info") // every program has it
 	set := token.NewFileSet()
 	for folder, files := range packages(t, set) {
 		i := slices.IndexFunc(sections, func(s section) bool {
@@ -95,7 +95,7 @@ func values(m map[string]metric) func(func(metric) bool) {
 	}
 }
 
-// description is what a Desc says of itself.
+// description matches the text form of a Desc.
 var description = regexp.MustCompile(`fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), .*variableLabels: \{([^}]*)\}`)
 
 // described adds the metrics that a collector describes.
@@ -124,7 +124,7 @@ func described(t *testing.T, c prometheus.Collector, rows map[string]metric) {
 	}
 }
 
-// labels are a cell of the table.
+// labels formats label names for a cell of the table.
 func labels(names []string) string {
 	if len(names) == 0 || names[0] == "" {
 		return ""
@@ -132,7 +132,7 @@ func labels(names []string) string {
 	return "`" + strings.Join(names, "`, `") + "`"
 }
 
-// packages are the Go files of programs, by their folders: without tests, examples and experiments.
+// packages returns the Go files of the programs by folder, without tests, examples and experiments.
 func packages(t *testing.T, set *token.FileSet) map[string][]*ast.File {
 	t.Helper()
 	all := map[string][]*ast.File{}
@@ -163,12 +163,13 @@ func packages(t *testing.T, set *token.FileSet) map[string][]*ast.File {
 	return all
 }
 
-// declared adds the metrics that a package declares. Where a name is put together from a variable,
-// described must have read it already: rows has a metric that begins with the constant part.
+// declared adds the metrics that a package declares. If a name contains a variable, described must
+// have added the metric already: rows has a metric that begins with the constant part.
 func declared(t *testing.T, set *token.FileSet, files []*ast.File, rows map[string]metric) {
 	t.Helper()
 	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}}
-	// Other packages are not imported, so there are errors. Constants have values nevertheless.
+	// Other packages are not imported, which causes type errors. Constants have values
+	// nevertheless.
 	config := types.Config{Error: func(error) {}, Importer: nil, FakeImportC: true}
 	folder := filepath.Dir(set.File(files[0].Pos()).Name())
 	_, _ = config.Check(folder, set, files, info)
@@ -221,7 +222,7 @@ func declared(t *testing.T, set *token.FileSet, files []*ast.File, rows map[stri
 	}
 }
 
-// field is the value of a field of a composite literal.
+// field returns the value of a field in a composite literal.
 func field(c *ast.CompositeLit, name string) ast.Expr {
 	for _, e := range c.Elts {
 		if pair, ok := e.(*ast.KeyValueExpr); ok {
@@ -233,13 +234,13 @@ func field(c *ast.CompositeLit, name string) ast.Expr {
 	return nil
 }
 
-// text is the value of a constant string, or its beginning up to the first variable.
+// text returns the value of a constant string, or its beginning up to the first variable.
 func text(info *types.Info, e ast.Expr) (string, bool) {
 	if v := info.Types[e].Value; v != nil && v.Kind() == value.String {
 		return value.StringVal(v), true
 	}
 	switch e := e.(type) {
-	case *ast.BasicLit: // as the key of a map of another package's type
+	case *ast.BasicLit: // for example, a key in a map of another package's type
 		one, err := strconv.Unquote(e.Value)
 		return one, err == nil
 	case *ast.BinaryExpr:
@@ -253,7 +254,8 @@ func text(info *types.Info, e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// list are the texts of a list or the keys of a map. A variable of the package means its value.
+// list returns the texts of a list or the keys of a map. A variable of the package stands for its
+// value.
 func list(info *types.Info, files []*ast.File, e ast.Expr) (all []string) {
 	switch e := e.(type) {
 	case *ast.CompositeLit:

@@ -15,18 +15,18 @@ import (
 	"github.com/netcraq/netcraq/internal/refpage"
 )
 
-// profiles are the sizes of a value in bits that the program is compiled for.
+// profiles are the widths of a value, in bits, for which the program is compiled.
 var profiles = []string{"128", "1024", "4096", "8192"}
 
 var (
-	// p4Comment is a comment before a table, an action, a register, a counter or a meter.
+	// p4Comment matches a comment before a table, an action, a register, a counter or a meter.
 	p4Comment = regexp.MustCompile(`/\*((?:[^*]|\*[^/])*)\*/\s*((?:@\w+(?:\((?:[^()"]|"[^"]*"|\([^()]*\))*\))?\s*)*)` +
 		`(?:table|action|(?:REGISTER|COUNTER|METER)\([^()]*\))\s+(\w+)`)
-	// p4Restriction is what P4-constraints asks of an entry or of an action's parameters.
+	// p4Restriction matches a P4-constraints restriction of an entry or of an action's parameters.
 	p4Restriction = regexp.MustCompile(`^@(?:entry|action)_restriction\("(.*)"\)$`)
 )
 
-// TestP4Program: the page has what a controller sees of the P4 program.
+// TestP4Program: the page has the parts of the P4 program that a controller sees.
 func TestP4Program(t *testing.T) {
 	var infos []*p4.P4Info
 	for _, profile := range profiles {
@@ -72,12 +72,12 @@ func p4info(t *testing.T, name string) *p4.P4Info {
 	return info
 }
 
-// p4Names are the tables, actions and registers of a program, with their ids.
+// p4Names returns the tables, actions and registers of a program, with their ids.
 func p4Names(info *p4.P4Info) (all []string) {
 	for _, table := range info.Tables {
 		all = append(all, fmt.Sprintf("%s %d", table.Preamble.Alias, table.Preamble.Id))
 	}
-	used := map[uint32]bool{} // PSA's own actions are in no table
+	used := map[uint32]bool{} // PSA's built-in actions are in no table
 	for _, table := range info.Tables {
 		for _, ref := range table.ActionRefs {
 			used[ref.Id] = true
@@ -95,7 +95,7 @@ func p4Names(info *p4.P4Info) (all []string) {
 	return all
 }
 
-// p4Comments are the comments of the sources, by the names of what they explain.
+// p4Comments returns the comments in the sources, by the name of the part that each explains.
 func p4Comments(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(root + "/p4src/include/*.p4")
@@ -118,7 +118,7 @@ func p4Comments(t *testing.T) map[string]string {
 	return comments
 }
 
-// perProfile is a number for all profiles, or one for each.
+// perProfile formats a number that is equal for all profiles, or one number for each.
 func perProfile(infos []*p4.P4Info, of func(*p4.P4Info) int) string {
 	var all []string
 	for _, info := range infos {
@@ -133,7 +133,7 @@ func perProfile(infos []*p4.P4Info, of func(*p4.P4Info) int) string {
 	return strings.Join(all, " / ")
 }
 
-// number is a number with commas.
+// number formats a number with commas.
 func number(n int) string {
 	if n < 1000 {
 		return fmt.Sprint(n)
@@ -141,7 +141,7 @@ func number(n int) string {
 	return number(n/1000) + fmt.Sprintf(",%03d", n%1000)
 }
 
-// restriction is a sentence about what P4-constraints asks, or nothing.
+// restriction returns a sentence about a P4-constraints restriction, or "".
 func restriction(annotations []string) string {
 	for _, a := range annotations {
 		if found := p4Restriction.FindStringSubmatch(a); found != nil {
@@ -151,7 +151,7 @@ func restriction(annotations []string) string {
 	return ""
 }
 
-// byAlias finds a part of a program.
+// byAlias finds a part of a program by its alias.
 func byAlias[T interface{ GetPreamble() *p4.Preamble }](parts []T, alias string) (found T) {
 	for _, part := range parts {
 		if part.GetPreamble().GetAlias() == alias {
@@ -209,7 +209,7 @@ func p4Actions(t *testing.T, page *strings.Builder, infos []*p4.P4Info, comments
 		}
 		meaning := comments[name] + " "
 		var restrictions []string
-		for _, info := range infos { // a restriction may name the number of slots
+		for _, info := range infos { // a restriction may contain the number of slots
 			restrictions = append(restrictions, restriction(byAlias(info.Actions, name).Preamble.Annotations))
 		}
 		meaning += strings.ReplaceAll(strings.Join(slices.Compact(restrictions), " "), ". Restriction: ", " / ")
@@ -222,7 +222,7 @@ func p4Arrays(t *testing.T, page *strings.Builder, infos []*p4.P4Info, comments 
 	bits := func(r *p4.Register) int { return int(r.GetTypeSpec().GetBitstring().GetBit().GetBitwidth()) }
 	page.WriteString("\n## Registers\n\n" + refpage.Row("register", "bits", "cells", "meaning") +
 		refpage.Row("---", "---", "---", "---"))
-	for _, register := range infos[len(infos)-1].Registers { // the largest profile has all of them
+	for _, register := range infos[len(infos)-1].Registers { // the largest profile has all registers
 		name := register.Preamble.Alias
 		if bits(register) == 0 {
 			t.Fatalf("the register %s is not of bits", name)

@@ -1,5 +1,5 @@
-// Package reference writes the pages of docs/reference that are read from the code, and checks that
-// the committed ones are those.
+// Package reference generates the pages of docs/reference from the code, and checks that the
+// committed pages match.
 package reference
 
 import (
@@ -18,7 +18,7 @@ import (
 
 const root = "../.."
 
-// TestErrors: the page has every code of the node API, with the comment alongside it.
+// TestErrors: the page has every error code of the node API, with the comment next to it.
 func TestErrors(t *testing.T) {
 	const source = "api/nodeapi/node.go"
 	var page strings.Builder
@@ -36,10 +36,10 @@ func TestErrors(t *testing.T) {
 	refpage.Check(t, root, "errors.md", page.String())
 }
 
-// constant is a constant's text, and the comment alongside it.
+// constant is the value of a string constant, and the comment next to it.
 type constant struct{ value, comment string }
 
-// constants are the texts that a Go file declares as constants of a type, in its order.
+// constants returns the string constants of a type that a Go file declares, in the file's order.
 func constants(t *testing.T, source, of string) (all []constant) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), root+"/"+source, nil, parser.ParseComments)
@@ -64,7 +64,7 @@ func constants(t *testing.T, source, of string) (all []constant) {
 	return all
 }
 
-// event is a constant of events.p4 with the comment alongside it.
+// event matches a constant in events.p4, with the comment next to it.
 var event = regexp.MustCompile(`(?m)^const bit<8> EVENT_(\w+) += (\d+);(?: +// (.*))?$`)
 
 // TestCounters: the page has every event that a switch counts.

@@ -1,4 +1,4 @@
-// Package js runs the tests of the Node.js library, client/js, which is a package of npm's.
+// Package js runs the tests of the Node.js library, client/js, whose package is in npm's form.
 package js
 
 import (
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-const oldest = 18 // of Node.js, as package.json says
+const oldest = 18 // the oldest supported Node.js, as in package.json
 
 // TestNode runs the library's own tests, against the real server over a store in memory.
 func TestNode(t *testing.T) {
@@ -49,7 +49,7 @@ func TestNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What is skipped is named above; nothing is, where the server is there.
+	// With a server, no test may be skipped. Any skipped tests are listed above.
 	if m := regexp.MustCompile(`(?m)skipped (\d+)$`).FindSubmatch(out); m == nil || string(m[1]) != "0" {
 		t.Fatal("not all tests were run")
 	}

@@ -30,8 +30,8 @@ type nodeServer struct {
 	done   sync.WaitGroup
 }
 
-// countingStore counts the callers that wait for a lock "l": the server watches its key for the
-// first of them.
+// countingStore counts the callers that wait for a lock "l". The server watches the lock's key for
+// the first of them.
 type countingStore struct {
 	store.Store
 	waiting atomic.Int32
@@ -56,7 +56,7 @@ func newServer(t testing.TB) *nodeServer {
 	return s
 }
 
-// patience bounds what must happen.
+// patience is the time limit for events that must happen.
 const patience = 20 * time.Second
 
 func soon(t *testing.T) context.Context {
@@ -72,7 +72,7 @@ func wantCode(t *testing.T, err error, codes ...node.Code) {
 	}
 }
 
-// ours counts goroutines of the clients that are none of a test's.
+// ours counts the goroutines of clients, except those of tests.
 func ours() int {
 	n := 0
 	for _, s := range strings.Split(stacks(), "\n\n") {
@@ -95,13 +95,13 @@ func (s *nodeServer) start() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // its successor's is in the same place
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // the successor's socket has the same path
 	made := server.New(server.Config{Store: s.store, Name: "test", Node: "here", Namespace: "default"})
 	s.server = made
 	s.done.Go(func() { _ = made.Serve(l) })
 }
 
-// kill ends it with all that it knows but the store.
+// kill ends the server, which loses everything except the store.
 func (s *nodeServer) kill() { _ = s.server.Close() }
 
 func (s *nodeServer) connect(cfg node.Config) *node.Client {
@@ -227,7 +227,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// Transact writes several keys or none, and says why not.
+// Transact writes all of its keys or none, and says why it wrote none.
 func TestTransact(t *testing.T) {
 	s := newServer(t)
 	c := s.connect(node.Config{})
@@ -334,7 +334,7 @@ func TestWatches(t *testing.T) {
 	put("b/1", "not this one")
 	put("a/1", "new")
 	next("a/1", "new")
-	// What happens while there is no connection is told by the next one.
+	// The next connection reports what changed while there was no connection.
 	s.kill()
 	other := store.Key{Namespace: "default", Name: "a/2"}
 	s.start()
@@ -348,8 +348,8 @@ func TestWatches(t *testing.T) {
 	}
 }
 
-// Each increment that succeeded was done once, those that may have been are few, and nothing else
-// was: also over a server that is killed again and again.
+// Each increment that succeeded was executed exactly once. Few increments have an unknown outcome.
+// Both hold while the server is killed again and again.
 func TestServerIsKilled(t *testing.T) {
 	s := newServer(t)
 	c := s.connect(node.Config{})
@@ -392,7 +392,8 @@ func TestServerIsKilled(t *testing.T) {
 	t.Logf("%d done, %d unknown", sure.Load(), unsure.Load())
 }
 
-// A server that goes away for good hands over: no call fails, and none is done twice.
+// When a server shuts down, it hands over to its successor: no call fails, and none is executed
+// twice.
 func TestServerIsReplaced(t *testing.T) {
 	s := newServer(t)
 	c := s.connect(node.Config{})
@@ -419,7 +420,7 @@ func TestServerIsReplaced(t *testing.T) {
 		at := done.Load()
 		poll.Until(t, patience, "increments", func() bool { return done.Load() > at+50 || t.Failed() })
 		old := s.server
-		s.start() // the successor listens before the other one drains
+		s.start() // the successor listens before the old server drains
 		if err := old.Shutdown(soon(t)); err != nil {
 			t.Error(err)
 		}
@@ -482,7 +483,7 @@ func TestLocks(t *testing.T) {
 	}
 }
 
-// endsAfter is a context that ends when it is asked for the n-th time whether it has.
+// endsAfter is a context that ends at the n-th call of Err.
 type endsAfter struct {
 	context.Context
 	end  context.CancelFunc
@@ -496,8 +497,7 @@ func (c *endsAfter) Err() error {
 	return c.Context.Err()
 }
 
-// A wait that ends between two of its steps, whichever, ends in an error and not in a lock that is
-// nothing.
+// A wait for a lock that ends between any two of its steps returns an error, and not an empty lock.
 func TestLockAtItsEnd(t *testing.T) {
 	s := newServer(t)
 	a, b := s.connect(node.Config{}), s.connect(node.Config{})
@@ -515,8 +515,8 @@ func TestLockAtItsEnd(t *testing.T) {
 	}
 }
 
-// A lock outlives the connection by which it was taken, since the client keeps its lease alive. Its
-// loss is told.
+// A lock outlives the connection that acquired it, because the client keeps its lease alive. The
+// client reports the loss of a lock.
 func TestLockOutlivesTheConnection(t *testing.T) {
 	s := newServer(t)
 	c := s.connect(node.Config{})
@@ -527,7 +527,7 @@ func TestLockOutlivesTheConnection(t *testing.T) {
 	}
 	s.kill()
 	s.start()
-	time.Sleep(2500 * time.Millisecond) // longer than the time to live: it was kept alive
+	time.Sleep(2500 * time.Millisecond) // longer than the time to live: the lease was kept alive
 	if err := held.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -539,7 +539,7 @@ func TestLockOutlivesTheConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.kill() // and nobody else comes
+	s.kill() // and no other server takes over
 	select {
 	case <-held.Lost():
 		wantCode(t, held.Err(), node.CodeNotHeld)
@@ -568,8 +568,8 @@ func TestLockIsRevoked(t *testing.T) {
 	wantCode(t, held.Err(), node.CodeNotHeld)
 }
 
-// Who waits for a lock while the server is killed waits on at the next one, and has the lock when
-// it is free; who gave up does not.
+// A caller that waits for a lock while the server is killed continues to wait at the next server,
+// and acquires the lock when it is free. A caller that gave up does not acquire it.
 func TestWaitingForALock(t *testing.T) {
 	s := newServer(t)
 	a, b := s.connect(node.Config{}), s.connect(node.Config{})
@@ -719,7 +719,7 @@ func TestServices(t *testing.T) {
 		t.Error(err)
 	}
 	until("h:1")
-	// What lost its lease is registered again.
+	// An instance that lost its lease is registered again.
 	if err := b.Revoke(ctx, one.Lease()); err != nil {
 		t.Error(err)
 	}
@@ -731,7 +731,7 @@ func TestServices(t *testing.T) {
 	until()
 }
 
-// Callers who come and go, some of whom give up, each get their own answer.
+// Callers come and go, some of them give up, and each gets the answer to its own request.
 func TestReadersInTurn(t *testing.T) {
 	s := newServer(t)
 	c := s.connect(node.Config{})

@@ -33,7 +33,8 @@ import (
 	"github.com/netcraq/netcraq/streams/broker"
 )
 
-// role is what a process is that the test starts: the test's own program, again.
+// role names the environment variable that gives a child process its role. The child runs the test
+// binary.
 const role = "NETCRAQ_STREAMS_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -75,14 +76,14 @@ func serve(dir string) error {
 		Metrics: counted, Streams: &broker.Options{Dir: filepath.Join(dir, "streams")}}).Serve(l)
 }
 
-// exitWithStdin ends the process when the test has.
+// exitWithStdin ends the process when the test process has ended.
 func exitWithStdin() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	os.Exit(0)
 }
 
-// consume writes each record into its partition's file, a line each, and begins after the last
-// whole line of each.
+// consume writes each record as a line into the file of its partition. It starts after the last
+// whole line of each file.
 func consume(socket, path string, partitions int, pull bool) error {
 	go exitWithStdin()
 	cfg := streams.Config{Socket: socket, Stream: "s", Consumer: filepath.Base(path), Pull: pull}
@@ -119,11 +120,11 @@ func consume(socket, path string, partitions int, pull bool) error {
 	}
 }
 
-// ofPartition is where a consumer writes down what it has had of a partition.
+// ofPartition returns the name of a consumer's file for a partition.
 func ofPartition(path string, n int) string { return fmt.Sprintf("%s.%d", path, n) }
 
-// position is the offset after that of the last line. A write is whole, or not at all: so is a
-// line.
+// position returns the offset after the one in the last line. A write is atomic, and so each line
+// is complete.
 func position(f *os.File) (uint64, error) {
 	info, err := f.Stat()
 	if err != nil || info.Size() == 0 {
@@ -140,7 +141,7 @@ func position(f *os.File) (uint64, error) {
 	return offset + 1, err
 }
 
-// written is how many whole lines a consumer's file has; check is told each.
+// written counts the complete lines of a consumer's file, and calls check with each.
 func written(path string, check func(n uint64, line string) error) (n uint64, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -154,7 +155,7 @@ func written(path string, check func(n uint64, line string) error) (n uint64, er
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil {
-			return n, nil // a write is whole, or not at all: so is a line
+			return n, nil // a write is atomic, and so each line is complete
 		}
 		if check != nil {
 			if err := check(n, strings.TrimSuffix(line, "\n")); err != nil {
@@ -165,7 +166,7 @@ func written(path string, check func(n uint64, line string) error) (n uint64, er
 	}
 }
 
-// process is one that is killed and started again.
+// process is a child process that can be killed and started again.
 type process struct {
 	t    *testing.T
 	role string
@@ -191,10 +192,10 @@ func (p *process) start() {
 	go func(c *exec.Cmd, end chan error) { end <- c.Wait() }(p.cmd, p.end)
 }
 
-// proc is where the kernel says what it has.
+// proc returns the process's directory in /proc.
 func (p *process) proc() string { return filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid)) }
 
-// kill kills it. That it had ended by itself is a failure.
+// kill kills the process. The test fails if the process had ended by itself.
 func (p *process) kill() {
 	p.t.Helper()
 	select {
@@ -207,7 +208,7 @@ func (p *process) kill() {
 	p.in.Close()
 }
 
-// startServer starts one, and waits until it listens.
+// startServer starts a server, and waits until it listens.
 func startServer(t *testing.T, dir string) *process {
 	t.Helper()
 	p := &process{t: t, role: "server", args: []string{dir}}
@@ -222,7 +223,8 @@ func startServer(t *testing.T, dir string) *process {
 	return p
 }
 
-// fromEnvironment is a number, or a duration, that a longer run sets.
+// fromEnvironment returns a value that the environment sets for a longer run, such as a number or a
+// duration.
 func fromEnvironment[T any](t *testing.T, name string, otherwise T, parse func(string) (T, error)) T {
 	text := os.Getenv(name)
 	if text == "" {
@@ -235,11 +237,11 @@ func fromEnvironment[T any](t *testing.T, name string, otherwise T, parse func(s
 	return v
 }
 
-// TestCrashes: the server and its consumers are killed at random, again and again, while numbered
-// records are appended. None is lost, none is there twice, all are in order, for each consumer and
-// each partition; and nothing is left of those that were killed. $NETCRAQ_STREAMS_CRASHES is how
-// long: 3s if it is not set. $NETCRAQ_STREAMS_PARTITIONS (2) and $NETCRAQ_STREAMS_CONSUMERS (3,
-// every third of which pulls) are how many.
+// TestCrashes kills the server and its consumers at random, again and again, while producers append
+// numbered records. Each consumer gets each partition's records in order, exactly once. The killed
+// processes leave nothing behind. $NETCRAQ_STREAMS_CRASHES sets the duration (3s),
+// $NETCRAQ_STREAMS_PARTITIONS the number of partitions (2), and $NETCRAQ_STREAMS_CONSUMERS the
+// number of consumers (3, every third of which pulls).
 func TestCrashes(t *testing.T) {
 	lasts := fromEnvironment(t, "NETCRAQ_STREAMS_CRASHES", 3*time.Second, time.ParseDuration)
 	partitions := fromEnvironment(t, "NETCRAQ_STREAMS_PARTITIONS", 2, strconv.Atoi)
@@ -280,7 +282,7 @@ func TestCrashes(t *testing.T) {
 		}
 	}()
 	kept := filepath.Join(dir, "streams", "default", "s")
-	poll.Until(t, patience, "the consumers to be known", func() bool { // from then on nothing goes without them
+	poll.Until(t, patience, "the consumers to be known", func() bool { // from then on the server keeps records for them
 		text, _ := os.ReadFile(filepath.Join(kept, "positions.json"))
 		for _, file := range files {
 			if strings.Count(string(text), filepath.Base(file)+`"`) != partitions {
@@ -312,9 +314,9 @@ func TestCrashes(t *testing.T) {
 			complete(t, ofPartition(file, n), next)
 		}
 	}
-	// Consumers have mapped what the last server passed, and nothing of those before.
+	// Consumers have mapped only what the last server passed to them.
 	for _, p := range all[1:] {
-		want := 1 + partitions // the cursor page, and segments
+		want := 1 + partitions // the cursor page, and a segment for each partition
 		if p.args[3] == "pull" {
 			want = 0
 		}
@@ -324,7 +326,7 @@ func TestCrashes(t *testing.T) {
 			return fmt.Sprintf("%d mappings, want %d, and %d descriptors", mappings(t, p.proc()), want, memoryOpen(t, p.proc()))
 		})
 	}
-	// Of consumers that are gone, nothing is left; nor is of servers that were killed.
+	// Nothing remains of consumers that have ended, nor of servers that were killed.
 	for _, p := range all[1:] {
 		p.kill()
 	}
@@ -340,7 +342,7 @@ func TestCrashes(t *testing.T) {
 	}
 	slices.Sort(want)
 	var there []string
-	poll.Until(t, patience, "files of killed servers to be removed", func() bool { // one may be being written
+	poll.Until(t, patience, "files of killed servers to be removed", func() bool { // a server may be writing one
 		there = names(t, kept)
 		return slices.Equal(there, want)
 	}, func() string { return fmt.Sprintf("%q, want %q", there, want) })
@@ -398,7 +400,7 @@ func TestDeadPredecessors(t *testing.T) {
 				streams.Config{Socket: socket, Stream: "s", Consumer: "me", Partitions: []int{0, 1}})
 			opened <- err
 		}()
-		time.Sleep(20 * time.Millisecond) // it has connected
+		time.Sleep(20 * time.Millisecond) // it has connected by then
 		if err := server.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
@@ -415,7 +417,7 @@ func TestDeadPredecessors(t *testing.T) {
 	}
 }
 
-// complete waits until a consumer has written down all of a partition, each record once.
+// complete waits until a consumer has recorded every record of a partition, each once.
 func complete(t *testing.T, file string, next uint64) {
 	t.Helper()
 	last := func() uint64 {
@@ -440,7 +442,7 @@ func complete(t *testing.T, file string, next uint64) {
 	}
 }
 
-// mappings is how many files of streams a process has mapped.
+// mappings counts the files of streams that a process has mapped.
 func mappings(t *testing.T, process string) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(process, "maps"))
@@ -450,7 +452,7 @@ func mappings(t *testing.T, process string) int {
 	return strings.Count(string(text), "netcraq-")
 }
 
-// memoryOpen is how many descriptors of memory a process has.
+// memoryOpen counts a process's open descriptors of shared memory.
 func memoryOpen(t *testing.T, process string) (n int) {
 	t.Helper()
 	links, err := filepath.Glob(filepath.Join(process, "fd", "*"))
@@ -465,7 +467,7 @@ func memoryOpen(t *testing.T, process string) (n int) {
 	return n
 }
 
-// names are what a folder has.
+// names returns the names of a directory's entries.
 func names(t *testing.T, dir string) (out []string) {
 	t.Helper()
 	all, err := os.ReadDir(dir)
@@ -478,17 +480,17 @@ func names(t *testing.T, dir string) (out []string) {
 	return out
 }
 
-// produce appends numbered records to a partition until ctx ends, each once: it says at which
-// offset, and looks where the stream is when it does not know what became of one.
+// produce appends numbered records to a partition until ctx ends, each once. It gives each append
+// its offset, and asks for the stream's end when an append's outcome is unknown.
 func produce(ctx context.Context, t *testing.T, c *node.Client, partition int) (next uint64) {
 	for ctx.Err() == nil {
 		next += put(t, c, partition, next, 1+rand.IntN(20))
-		time.Sleep(time.Millisecond) // it is not how many that counts, and they are kept in files
+		time.Sleep(time.Millisecond) // the number of records does not matter, and the files stay small
 	}
 	return next
 }
 
-// put appends up to n records, the first of which is to have an offset.
+// put appends up to n records. The first of them is to have the offset `at`.
 func put(t *testing.T, c *node.Client, partition int, at uint64, n int) uint64 {
 	d := to("s")
 	d.Partition = partition

@@ -17,7 +17,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// held is what this process, which is the server and all its consumers, has open and mapped.
+// held counts the descriptors and mappings of this process, which is the server and all its
+// consumers.
 func held(t *testing.T) (descriptors, mappings int) {
 	all, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -30,8 +31,7 @@ func held(t *testing.T) (descriptors, mappings int) {
 	return len(all), strings.Count(string(text), "netcraq-")
 }
 
-// memory counts the files of memory that this process has mapped, however often: segments, and
-// cursor pages.
+// memory counts the distinct memory files that this process has mapped: segments and cursor pages.
 func memory(t *testing.T) (segments, pages int) {
 	text, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
@@ -54,10 +54,10 @@ func memory(t *testing.T) (segments, pages int) {
 	return segments, pages
 }
 
-// TestCrowd: 50 consumers come and go, some without a word, some that stop reading, while records
-// are appended to two partitions. Each gets what it gets in order and without a gap, nobody is in
-// anybody's way, and when they have gone nothing of them is left. However many there are, there is
-// one segment for each partition, and no more pages than there may be subscriptions.
+// TestCrowd: 50 consumers come and go while records are appended to two partitions. Some end
+// without closing, some stop reading. Each gets its records in order and without a gap, none delays
+// another, and nothing of them remains when they have gone. There is always one segment for each
+// partition, and at most one cursor page for each subscription.
 func TestCrowd(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
@@ -126,9 +126,9 @@ func TestCrowd(t *testing.T) {
 						read.Add(1)
 					}
 					if i%10 == 0 && random.IntN(10) == 0 {
-						time.Sleep(2 * stall * time.Millisecond) // it does not read
+						time.Sleep(2 * stall * time.Millisecond) // a consumer that does not read for a while
 					}
-					if next[b.Partition] = b.Next; b.Release() != nil { // overwritten: it does not count
+					if next[b.Partition] = b.Next; b.Release() != nil { // overwritten: the batch does not count
 						next[b.Partition] = b.Offset
 						moved.Add(1)
 					} else if bad != "" {

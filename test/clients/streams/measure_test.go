@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestMeasure measures from an append to its reader, where $NETCRAQ_STREAMS_MEASURE is set. The
-// server has a process of its own. What is read in a second, make bench-streams measures.
+// TestMeasure measures the latency from an append to its reader, if $NETCRAQ_STREAMS_MEASURE is
+// set. The server is a separate process. make bench-streams measures the throughput of reading.
 func TestMeasure(t *testing.T) {
 	if os.Getenv("NETCRAQ_STREAMS_MEASURE") == "" {
 		t.Skip("it measures, and takes long: set NETCRAQ_STREAMS_MEASURE")
@@ -44,7 +44,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// latency is from when the server has appended a record to when it is read.
+// latency measures the time from the server's append of a record to its reading.
 func latency(t *testing.T, c *node.Client, socket, name string, pull bool, text string) (times []time.Duration) {
 	ctx := soon(t)
 	r, err := streams.Open(ctx, streams.Config{Socket: socket, Stream: name, Pull: pull})

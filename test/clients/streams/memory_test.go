@@ -26,7 +26,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// served is a server in a process of its own: what it has, it has for others.
+// served is a server in a separate process, so that its memory can be measured separately.
 type served struct {
 	t      *testing.T
 	dir    string
@@ -55,7 +55,7 @@ func newServed(t *testing.T) *served {
 	return s
 }
 
-// metric is what the server says about itself.
+// metric returns the value of one of the server's metrics.
 func (s *served) metric(name string) int {
 	s.t.Helper()
 	answer, err := s.http.Get("http://server/metrics")
@@ -80,7 +80,7 @@ func (s *served) metric(name string) int {
 	return 0
 }
 
-// kernel is what the kernel says about the server's memory, in bytes: of a file in /proc, by name.
+// kernel returns the lines of one of the server's files in /proc, as numbers of bytes by name.
 func (s *served) kernel(file string) map[string]int {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.server.proc(), file))
@@ -97,8 +97,8 @@ func (s *served) kernel(file string) map[string]int {
 	return out
 }
 
-// append appends n records of a size to a partition of s, each of which begins with its offset,
-// and says how many were appended before ctx ended.
+// append appends n records of a size to a partition of s. Each begins with its offset. append
+// returns the number of records that it appended before ctx ended.
 func (s *served) append(ctx context.Context, partition int, next *uint64, n, size int) (appended int) {
 	for appended < n && ctx.Err() == nil {
 		d := to("s")
@@ -121,9 +121,9 @@ func (s *served) append(ctx context.Context, partition int, next *uint64, n, siz
 	return appended
 }
 
-// TestMemoryOfACrowd: for each consumer the server says that streams take a page more, it shares a
-// page more, and has no more of its own than connections take. When they have gone it is what it
-// was.
+// TestMemoryOfACrowd: each consumer adds one cursor page to the memory that the server reports for
+// streams, and one page to what the server shares. The server's private memory grows only by what
+// connections need. When the consumers have gone, all three are as before.
 func TestMemoryOfACrowd(t *testing.T) {
 	const (
 		crowd       = 50
@@ -131,8 +131,8 @@ func TestMemoryOfACrowd(t *testing.T) {
 		objects     = 16
 		objectBytes = 64 << 10
 	)
-	each, slack := 128<<10, 8<<20 // of the server's own, for a connection: its buffers; and Go's garbage
-	if racedetector.Enabled {     // which takes a multiple of what it looks at
+	each, slack := 128<<10, 8<<20 // the server's private memory: for each connection its buffers, and once Go's garbage
+	if racedetector.Enabled {     // the race detector multiplies memory use
 		each, slack = 8*each, 8*slack
 	}
 	s := newServed(t)
@@ -145,11 +145,11 @@ func TestMemoryOfACrowd(t *testing.T) {
 	}
 	segments := partitions * stream.SegmentBytes(objects, objectBytes)
 	var next [partitions]uint64
-	for n := range partitions { // so that all of the ring is there, and was touched
+	for n := range partitions { // fill the whole ring, so that all of its memory is in use
 		s.append(ctx, n, &next[n], objects*60+60, 1000)
 	}
 	said := s.metric("netcraq_streams_memory_bytes")
-	if said != 2*segments { // the records are kept, too
+	if said != 2*segments { // the stored records are in memory, too
 		t.Errorf("streams take %d bytes, the server says, not %d", said, 2*segments)
 	}
 	before, beforePSS := s.kernel("status"), s.kernel("smaps_rollup")["Pss"]
@@ -183,7 +183,7 @@ func TestMemoryOfACrowd(t *testing.T) {
 						break
 					}
 				}
-				if i%10 == 0 { // it holds what it has read, and does not read
+				if i%10 == 0 { // a consumer that holds what it has read, and does not read on
 					time.Sleep(200 * time.Millisecond)
 				}
 				r.Close()
@@ -194,7 +194,7 @@ func TestMemoryOfACrowd(t *testing.T) {
 	go func() { consumers.Wait(); close(gone) }()
 	var most struct{ subscriptions, shared, own, pss int }
 	for busy := true; busy; {
-		// The pages of those that ended lately count, too.
+		// Pages of consumers that have just ended count, too.
 		if now := s.metric("netcraq_streams_memory_bytes"); now < said || now > said+10*crowd*stream.CursorBytes {
 			t.Errorf("streams take %d bytes, the server says, and took %d", now, said)
 			break
@@ -216,7 +216,7 @@ func TestMemoryOfACrowd(t *testing.T) {
 	t.Logf("%d subscriptions at a time; shared %d KiB, before %d; own %d KiB, before %d; proportional %d KiB, before %d",
 		most.subscriptions, most.shared>>10, before["RssShmem"]>>10, most.own>>10, before["RssAnon"]>>10,
 		most.pss>>10, beforePSS>>10)
-	if most.subscriptions < crowd/5 || most.subscriptions > 2*crowd { // those that are just ending count, too
+	if most.subscriptions < crowd/5 || most.subscriptions > 2*crowd { // subscriptions that are just ending count, too
 		t.Errorf("there were %d subscriptions at a time", most.subscriptions)
 	}
 	if bound := segments + 2*crowd*stream.CursorBytes + 1<<20; most.shared > bound {
@@ -234,8 +234,8 @@ func TestMemoryOfACrowd(t *testing.T) {
 	}, func() string { return fmt.Sprint(s.kernel("status")) })
 }
 
-// count reads partition 0 of the stream s, and writes a line for each batch: the first record's
-// offset, the one after the last, and how many were missed before.
+// count reads partition 0 of the stream s. It writes a line for each batch: the first record's
+// offset, the offset after the last record, and the number of records missed before the batch.
 func count(socket, path string) error {
 	go exitWithStdin()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
@@ -257,7 +257,7 @@ func count(socket, path string) error {
 		line := fmt.Sprintf("%d %d %d\n", b.Offset, b.Next, b.Missed)
 		for offset, record := range b.Records() {
 			if number := binary.LittleEndian.Uint64(record.Data); number != offset {
-				line = fmt.Sprintf("record %d is %d\n", offset, number) // unless it is overwritten
+				line = fmt.Sprintf("record %d is %d\n", offset, number) // an error, unless the record was overwritten
 			}
 		}
 		if err := b.Release(); errors.Is(err, streams.ErrOverrun) {
@@ -269,8 +269,8 @@ func count(socket, path string) error {
 	}
 }
 
-// counted is what a counter has read until now: where it is, and how many records it missed. What
-// it has read and what it missed follow one another without a gap.
+// counted returns the state of a counter: the next offset, and the number of records that it
+// missed. Batches and missed records must follow one another without a gap.
 func counted(t *testing.T, path string) (next, missed uint64) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -290,15 +290,15 @@ func counted(t *testing.T, path string) (next, missed uint64) {
 	return next, missed
 }
 
-// TestStopped: consumers are stopped (SIGSTOP) while they have memory mapped. They cost what the
-// stream's configuration says: it waits for them for good, or not at all, or once for StallMillis.
-// Nobody else waits, and nothing else grows. When they continue they are told what they have
-// missed.
+// TestStopped stops consumers (SIGSTOP) while they have memory mapped. A stopped consumer costs
+// what the stream's configuration says: the producer waits for it forever, or not at all, or once
+// for StallMillis. No one else waits, and nothing else grows. When the consumers continue, they
+// learn what they have missed.
 func TestStopped(t *testing.T) {
 	const (
 		stopped = 3
 		objects = 8
-		ring    = objects * 10 // records; ten of 64 bytes go into an object of 1 KiB
+		ring    = objects * 10 // records; an object of 1 KiB holds ten of 64 bytes
 		rounds  = 12
 		stall   = time.Second
 	)
@@ -343,7 +343,7 @@ func TestStopped(t *testing.T) {
 			}
 			said, waits := s.metric("netcraq_streams_memory_bytes"), s.metric("netcraq_streams_waits_total")
 
-			// Partition 1 is nobody's business who is stopped; nor is partition 0 another reader's.
+			// A stopped consumer affects neither partition 1 nor another reader of partition 0.
 			live, err := streams.Open(ctx, streams.Config{Socket: s.socket, Stream: "s", Offsets: []uint64{0, 0},
 				Partitions: []int{0, 1}})
 			if err != nil {
@@ -394,11 +394,11 @@ func TestStopped(t *testing.T) {
 				t.Errorf("%d records were appended", n)
 			case c.slow == nodeapi.SlowSkip && waited != 0:
 				t.Errorf("the producer slept %d times", waited)
-			// All of them at the same time, and once, not for each round.
+			// The producer waits for all of them at once, and only once, not in each round.
 			case c.slow == nodeapi.SlowWait && c.stall == stall && (took < stall || took > rounds/2*stall):
 				t.Errorf("the producer was held up for %v by consumers that are waited for for %v", took, stall)
 			}
-			if now := s.metric("netcraq_streams_memory_bytes"); now != said+stream.CursorBytes { // live's page
+			if now := s.metric("netcraq_streams_memory_bytes"); now != said+stream.CursorBytes { // plus the page of `live`
 				t.Errorf("streams take %d bytes, and took %d", now, said)
 			}
 			for _, p := range counters {
@@ -407,7 +407,7 @@ func TestStopped(t *testing.T) {
 			rest := context.WithoutCancel(ctx)
 			s.append(rest, 0, &next[0], rounds*ring-n, 64)
 			poll.Until(t, patience, "the consumers to have caught up", func() bool {
-				s.append(rest, 0, &next[0], 1, 64) // who is told at the end only would not be told about what follows
+				s.append(rest, 0, &next[0], 1, 64) // a reader learns of missed records with its next batch
 				for _, path := range paths {
 					if at, _ := counted(t, path); at+ring < next[0] {
 						return false

@@ -26,14 +26,14 @@ import (
 
 const patience = 30 * time.Second
 
-// world is a node's server, which can be started again over what it kept.
+// world is a node's server, which can be restarted with what it stored.
 type world struct {
 	t      testing.TB
 	socket string
 	dir    string
 	store  *store.Memory
 	server *server.Server
-	counts *prometheus.Registry // of the server that was started last
+	counts *prometheus.Registry // metrics of the server that was started last
 	done   sync.WaitGroup
 }
 
@@ -52,7 +52,7 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // its successor's is in the same place
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // the successor's socket has the same path
 	w.counts = prometheus.NewRegistry()
 	s := server.New(server.Config{Store: w.store, Name: "test", Node: "here", Namespace: "default",
 		Metrics: w.counts, Streams: &broker.Options{Dir: w.dir}})
@@ -110,7 +110,7 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
-// to is what appends values to a stream's first partition.
+// to returns a request that appends values to the first partition of a stream.
 func to(name string, values ...string) nodeapi.AppendData {
 	d := nodeapi.AppendData{StreamData: nodeapi.StreamData{Stream: name}}
 	for _, v := range values {
@@ -119,13 +119,13 @@ func to(name string, values ...string) nodeapi.AppendData {
 	return d
 }
 
-// both runs a test with each way to read.
+// both runs a test with each way of reading: push and pull.
 func both(t *testing.T, test func(t *testing.T, pull bool)) {
 	t.Run("push", func(t *testing.T) { test(t, false) })
 	t.Run("pull", func(t *testing.T) { test(t, true) })
 }
 
-// collect reads until there are n records, and checks that their offsets follow one another.
+// collect reads until there are n records, and checks that their offsets are consecutive.
 func collect(t *testing.T, r *streams.Reader, n int, from uint64) (out []string) {
 	t.Helper()
 	ctx := soon(t)
@@ -157,7 +157,7 @@ func TestRead(t *testing.T) {
 			t.Fatal(a, err)
 		}
 		r := w.open(streams.Config{Stream: "s", Pull: pull, Consumer: "me"})
-		// As many as the ring has many times over: it is used again and again.
+		// Many times the ring's capacity, so that the ring wraps around again and again.
 		const many = 2000
 		var want []string
 		done := make(chan error, 1)
@@ -187,8 +187,7 @@ func TestRead(t *testing.T) {
 	})
 }
 
-// A server that ends and is started again has what was appended, and readers continue where they
-// were.
+// After a restart, the server has all appended records, and readers continue where they were.
 func TestServerAnew(t *testing.T) {
 	both(t, func(t *testing.T, pull bool) {
 		w := newWorld(t)
@@ -215,8 +214,8 @@ func TestServerAnew(t *testing.T) {
 	})
 }
 
-// A server that is replaced drains: its streams are the successor's, and readers and producers
-// continue there.
+// A server that is replaced drains. Its streams pass to its successor, where readers and producers
+// continue.
 func TestServerReplaced(t *testing.T) {
 	both(t, func(t *testing.T, pull bool) {
 		w := newWorld(t)
@@ -234,7 +233,7 @@ func TestServerReplaced(t *testing.T) {
 		put("a")
 		collect(t, r, 1, 0)
 		old := w.server
-		w.start() // at the same place, while the old one serves those whom it has
+		w.start() // at the same path, while the old server still serves its connections
 		drained := make(chan error, 1)
 		go func() { drained <- old.Shutdown(ctx) }()
 		put("b")
@@ -248,7 +247,7 @@ func TestServerReplaced(t *testing.T) {
 	})
 }
 
-// Changes of keys are a stream.
+// A stream can carry the changes of keys.
 func TestKeys(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
@@ -273,18 +272,18 @@ func TestKeys(t *testing.T) {
 		t.Error(got)
 	}
 	w.server.Close()
-	w.start() // the memory that the keys are in has outlived it
+	w.start() // the store with the keys has outlived the server
 	if _, err := c.Put(ctx, "cfg/b", []byte("3")); err != nil {
 		t.Fatal(err)
 	}
-	// What the stream has is not told again.
+	// A record that the stream already has is not appended again.
 	if got := collect(t, r, 1, 2); got[0] != `{"key":"cfg/b","found":true,"value":"3","version":"1.1"}` {
 		t.Error(got)
 	}
 }
 
-// A value that does not go into a record does not stop a stream of keys; and all changes of a key
-// are in one partition.
+// A value that is too large for a record does not stop a stream of keys. All changes of a key are
+// in one partition.
 func TestKeysTooLarge(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
@@ -328,7 +327,7 @@ func TestKeysTooLarge(t *testing.T) {
 	}
 }
 
-// A reader that is slow is waited for, or moved on and told how much it missed.
+// The stream waits for a slow reader, or skips records and tells the reader how many.
 func TestSlow(t *testing.T) {
 	for _, slow := range []string{nodeapi.SlowWait, nodeapi.SlowSkip} {
 		t.Run(slow, func(t *testing.T) {
@@ -339,7 +338,7 @@ func TestSlow(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := w.open(streams.Config{Stream: "s", Skip: slow == nodeapi.SlowSkip})
-			text := strings.Repeat("x", 400) // two in an object
+			text := strings.Repeat("x", 400) // an object holds two
 			appended := 0
 			for range 20 {
 				short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
@@ -367,7 +366,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// What was overwritten while it was read counts as missed, once.
+// Records that were overwritten while they were read count as missed, once.
 func TestOverrun(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
@@ -401,7 +400,8 @@ func TestOverrun(t *testing.T) {
 	}
 }
 
-// What a consumer with a name has not read is held when it has gone, and it reads on there.
+// The server keeps unread records of a named consumer that has gone, and the consumer continues
+// there.
 func TestName(t *testing.T) {
 	both(t, func(t *testing.T, pull bool) {
 		w := newWorld(t)
@@ -421,7 +421,7 @@ func TestName(t *testing.T) {
 		}
 		r := w.open(streams.Config{Stream: "s", Consumer: "me", Pull: pull})
 		collect(t, r, 1, 0)
-		if _, err := r.Next(canceled()); !errors.Is(err, context.Canceled) { // it has released the first
+		if _, err := r.Next(canceled()); !errors.Is(err, context.Canceled) { // this call has released the first batch
 			t.Fatal(err)
 		}
 		r.Close()
@@ -436,8 +436,8 @@ func TestName(t *testing.T) {
 	})
 }
 
-// TestMissedIsToldLater: what a named consumer missed it is told by its first batch, also where a
-// reader before it was closed before it had one.
+// TestMissedIsToldLater: a named consumer's first batch says what the consumer missed, even if an
+// earlier reader of that name was closed before its first batch.
 func TestMissedIsToldLater(t *testing.T) {
 	both(t, func(t *testing.T, pull bool) {
 		w := newWorld(t)
@@ -454,7 +454,7 @@ func TestMissedIsToldLater(t *testing.T) {
 		}
 		before := w.reads()
 		r := w.open(streams.Config{Stream: "s", Consumer: "me", Pull: pull})
-		if pull { // besides what opening reads, it asks for its first batch, which nobody takes
+		if pull { // opening reads, and then the reader requests its first batch, which the test does not fetch
 			poll.Until(t, patience, "an answer", func() bool { return w.reads() >= before+2 })
 		}
 		r.Close()
@@ -465,7 +465,7 @@ func TestMissedIsToldLater(t *testing.T) {
 	})
 }
 
-// late says whether an append was not done in time. Its answer may be late, too, on a busy machine.
+// late returns whether an append timed out. On a busy machine its answer may also be late.
 func late(err error) bool {
 	return node.CodeOf(err) == nodeapi.CodeTimeout || node.CodeOf(err) == nodeapi.CodeOutcomeUnknown
 }
@@ -476,7 +476,7 @@ func canceled() context.Context {
 	return ctx
 }
 
-// Nothing is left of readers that have gone: no descriptor, no mapping.
+// Readers that have gone leave nothing behind: no descriptor and no mapping.
 func TestLeaks(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
@@ -526,7 +526,7 @@ func TestLeaks(t *testing.T) {
 	}
 }
 
-// TestHold: what is held is not overwritten, when its reader has gone on, and when it is closed.
+// TestHold: a held record is not overwritten, even after its reader has read on or was closed.
 func TestHold(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
@@ -535,7 +535,7 @@ func TestHold(t *testing.T) {
 		StallMillis: hour}); err != nil {
 		t.Fatal(err)
 	}
-	value := strings.Repeat("x", 400) // two in an object
+	value := strings.Repeat("x", 400) // an object holds two
 	if _, err := c.Append(ctx, to("s", "first")); err != nil {
 		t.Fatal(err)
 	}
@@ -551,7 +551,7 @@ func TestHold(t *testing.T) {
 	if err := b.Release(); err != nil {
 		t.Fatal(err)
 	}
-	// fill appends until somebody holds what would be overwritten.
+	// fill appends until a held record prevents the next append.
 	fill := func() (n int) {
 		for ; n < 50; n++ {
 			ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
@@ -595,8 +595,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestHeldForTooLong: the node takes what is held for longer than the stream lets, and the reader
-// says so.
+// TestHeldForTooLong: the node takes back a record that is held for longer than the stream allows,
+// and the reader reports that.
 func TestHeldForTooLong(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
@@ -633,8 +633,8 @@ func TestHeldForTooLong(t *testing.T) {
 	}
 }
 
-// TestWaitedForAgain: a reader that still has a hold of what was taken from it is waited for as
-// others are, when it reads on.
+// TestWaitedForAgain: a reader still holds a record that the server took back. When it reads on,
+// the producer waits for it again, as for other readers.
 func TestWaitedForAgain(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
@@ -645,7 +645,7 @@ func TestWaitedForAgain(t *testing.T) {
 	}
 	append := func(n int) {
 		for range n {
-			if _, err := c.Append(ctx, to("s", strings.Repeat("x", 900))); err != nil { // an object each
+			if _, err := c.Append(ctx, to("s", strings.Repeat("x", 900))); err != nil { // each fills an object
 				t.Fatal(err)
 			}
 		}

@@ -18,8 +18,8 @@ import (
 )
 
 // TestLinearizable lets clients work on a few keys through a network that loses, duplicates and
-// reorders, and checks that what they saw can have happened in one order, every write at most once.
-// The chain is correct, so what this finds is the client's.
+// reorders packets. It checks that one order of the operations, each write at most once, explains
+// what the clients saw. The chain is correct, so a failure is a defect of the client.
 func TestLinearizable(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -45,7 +45,7 @@ const chainID = 3
 func key(n uint32) wire.Key { return wire.MakeKey(chainID, n) }
 
 // start starts a chain with keys 0 to 9, and a client with four sessions. The client retransmits
-// sooner than answers come, so that there are many copies.
+// before answers can arrive, so there are many copies of each packet.
 func start(t *testing.T, seed uint64) (*refchain.Chain, *client.Client) {
 	t.Helper()
 	chain, err := refchain.New(refchain.Config{ChainID: chainID, Members: 3, Loss: 0.1, Duplicate: 0.2,
@@ -77,7 +77,7 @@ func start(t *testing.T, seed uint64) (*refchain.Chain, *client.Client) {
 	return chain, c
 }
 
-// work makes a history.
+// work makes a history of concurrent calls.
 func work(t *testing.T, c *client.Client, chain *refchain.Chain, seed uint64) []linearizable.Call {
 	const workers, each, keys = 6, 150, 2
 	var (
@@ -134,7 +134,7 @@ func work(t *testing.T, c *client.Client, chain *refchain.Chain, seed uint64) []
 						x.Version = e.Version
 					case errors.Is(e, client.ErrCASFailed):
 						x.Failed, x.Version, x.Got, x.Found = true, e.Version, string(e.Value), e.Found
-					case errors.Is(e, client.ErrTimeout): // a read, or a write that was never sent: it says nothing
+					case errors.Is(e, client.ErrTimeout): // a read, or a write that was never sent: nothing to check
 						continue
 					default:
 						t.Errorf("worker %d: %v", w, e)

@@ -13,28 +13,28 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// patience bounds the search for an order of one key's operations.
+// patience is the time limit of the search for an order of one key's operations.
 const patience = 2 * time.Minute
 
-// change is what has happened to an object at a revision, as watches tell it.
+// change is an event of an object at a revision, as watches report it.
 type change struct {
 	event
-	first time.Duration // when the first of all watches told it
+	first time.Duration // when the first watch reported it
 }
 
-// truth is what has happened in the namespace: revisions are etcd's, and order everything.
+// truth is the sequence of changes in the namespace. Revisions are etcd's, and order all changes.
 type truth struct {
 	all   []change            // by revision
 	byKey map[string][]change // by revision
 	byVal map[string]change   // of writes
 }
 
-// check says what is wrong with a history; nothing where it is right. late is how long after a
-// completed write each watch may take to tell it.
+// check describes what is wrong with a history; it returns nothing if the history is right. Each
+// watch must report a completed write within late.
 func (h *history) check(late time.Duration) []string {
 	t, wrong := h.gather()
 	if len(wrong) > 0 {
-		return wrong // all else would be a consequence
+		return wrong // any other fault would be a consequence
 	}
 	for _, part := range [][]string{h.events(t), h.written(t), h.ordered(t), h.linearizable(t),
 		h.current(late)} {
@@ -43,8 +43,8 @@ func (h *history) check(late time.Duration) []string {
 	return wrong
 }
 
-// gather puts together what watches have told, and says where two of them disagree, or nobody has
-// watched.
+// gather combines the events of all watches. It reports events on which two watches disagree, and
+// revisions that no watch covers.
 func (h *history) gather() (truth, []string) {
 	t := truth{byKey: map[string][]change{}, byVal: map[string]change{}}
 	var wrong []string
@@ -107,7 +107,8 @@ func (h *history) gather() (truth, []string) {
 	return t, wrong
 }
 
-// events: each watch has told everything in its time, and events are what objects go through.
+// events: each watch has reported every event of its range, and the events of an object are
+// possible.
 func (h *history) events(t truth) (wrong []string) {
 	for _, s := range h.Sessions {
 		told := map[int64]bool{}
@@ -139,12 +140,12 @@ func (h *history) events(t truth) (wrong []string) {
 	return wrong
 }
 
-// after is the index of the first change after a revision.
+// after returns the index of the first change after a revision.
 func after(changes []change, revision int64) int {
 	return sort.Search(len(changes), func(i int) bool { return changes[i].Revision > revision })
 }
 
-// at is what an object was at a revision.
+// at returns the state of an object at a revision.
 func (t truth) at(key string, revision int64) state {
 	of := t.byKey[key]
 	if n := after(of, revision); n > 0 && of[n-1].Type != "DELETED" {
@@ -153,8 +154,8 @@ func (t truth) at(key string, revision int64) state {
 	return state{}
 }
 
-// written: what was acknowledged has happened at the revision that was told, what was refused has
-// not, and nothing has happened that nobody asked for.
+// written: every acknowledged write took effect at the revision in its answer, no refused write
+// took effect, and every change was requested by a client.
 func (h *history) written(t truth) (wrong []string) {
 	asked := map[string]bool{}
 	for _, o := range h.Operations {
@@ -184,7 +185,7 @@ func (h *history) written(t truth) (wrong []string) {
 	return wrong
 }
 
-// least is the revision that the store had come to, at least, when a request was answered.
+// least returns a revision that the store had reached when it answered the request.
 func (o operation) least() int64 {
 	if o.Outcome != done {
 		return 0
@@ -192,15 +193,16 @@ func (o operation) least() int64 {
 	return max(o.Read.Revision, o.Revision)
 }
 
-// ordered: revisions grow with time, over all servers and keys. A list is all that there was at its
-// revision, which is not before what anybody has seen when it was asked for; a get is of such a
-// time, too; a write comes after all of that.
+// ordered: revisions grow with time, over all servers and keys. A list contains every object of its
+// revision, and that revision is not older than any that a client had seen before the list's
+// request. The same holds for the revision of a get. A write has a newer revision than all of
+// those.
 func (h *history) ordered(t truth) (wrong []string) {
 	byEnd := slices.Clone(h.Operations)
 	slices.SortFunc(byEnd, func(a, b operation) int { return cmp.Compare(a.End, b.End) })
 	byBegin := slices.Clone(h.Operations)
 	slices.SortFunc(byBegin, func(a, b operation) int { return cmp.Compare(a.Begin, b.Begin) })
-	seen, ended := operation{}, 0 // what has shown the newest revision before
+	seen, ended := operation{}, 0 // the operation with the newest revision so far
 	say := func(o operation, revision int64) {
 		wrong = append(wrong,
 			fmt.Sprintf("%s: %s of %s at %v is of revision %d; %s of %s at %s had shown %d %v before", o.Server, o.Kind, o.Key, o.Begin,
@@ -236,7 +238,7 @@ func (h *history) ordered(t truth) (wrong []string) {
 	return wrong
 }
 
-// differs says in what a list is not what there was at its revision.
+// differs describes how a list differs from the objects of its revision.
 func (t truth) differs(o operation, before []string) (wrong []string) {
 	for key, found := range o.All {
 		if len(t.byKey[key]) == 0 && !slices.Contains(before, key) {
@@ -254,8 +256,8 @@ func (t truth) differs(o operation, before []string) (wrong []string) {
 	return wrong
 }
 
-// holds is the revision at which a state of an object ends, or will: what was absent may be so
-// several times, and the last time counts.
+// holds returns the revision up to which an object has a state. An object may be absent several
+// times, of which the last counts.
 func (t truth) holds(key string, s state) int64 {
 	of := t.byKey[key]
 	if !s.Found {
@@ -299,11 +301,11 @@ func (h *history) linearizable(t truth) (wrong []string) {
 	return wrong
 }
 
-// partition is the history of each key, as porcupine takes it. A write of unknown outcome that
-// watches have told was over by then; one that they have not was not executed.
+// partition returns the history of each key in porcupine's form. If a watch reported a write of
+// unknown outcome, the write had ended by then; otherwise it was not executed.
 func (h *history) partition(t truth) map[string][]porcupine.Operation {
 	parts := map[string][]porcupine.Operation{}
-	lost := 1 << 20 // numbers of clients that have one request, without an answer
+	lost := 1 << 20 // numbers of clients that send one request, which gets no answer
 	for _, o := range h.Operations {
 		if o.Kind == list {
 			for _, key := range o.About {
@@ -337,7 +339,8 @@ func (h *history) partition(t truth) map[string][]porcupine.Operation {
 	return parts
 }
 
-// model is one object. A deletion's revision is not known, as its answer does not say it.
+// model is one object. The revision of a deletion is unknown, because its answer does not contain
+// it.
 var model = porcupine.Model{
 	Init: func() any { return state{} },
 	Step: func(was, input, _ any) (bool, any) {
@@ -369,8 +372,8 @@ func describe(input, _ any) string {
 		o.Expected, o.Outcome, o.Read)
 }
 
-// current: each watch tells what was written within late. Where the server is excused, that counts
-// from when it no longer is.
+// current: each watch reports a write within late. For a write during a fault of the server, the
+// time counts from the end of the fault.
 func (h *history) current(late time.Duration) (wrong []string) {
 	for _, l := range h.lags(late) {
 		if l.took > late {
@@ -382,23 +385,23 @@ func (h *history) current(late time.Duration) (wrong []string) {
 	return wrong
 }
 
-// lag is how long a watcher has taken to tell a write.
+// lag is the time that a watcher needed to report a write.
 type lag struct {
 	server   string
 	revision int64
 	written  time.Duration
-	took     time.Duration // math.MaxInt64: it never has
+	took     time.Duration // math.MaxInt64: the watcher never reported it
 	excused  bool
 }
 
-// lags are those of all acknowledged writes at all watchers.
+// lags returns the lags of all acknowledged writes at all watchers.
 func (h *history) lags(late time.Duration) (all []lag) {
 	type told struct {
 		revision int64
 		at       time.Duration
 	}
 	servers, comes := map[int]string{},
-		map[int][]told{} // by watchers: what they have come to, and when
+		map[int][]told{} // by watcher: the revisions that it reached, and when
 	for _, s := range h.Sessions {
 		servers[s.Watcher] = s.Server
 		comes[s.Watcher] = append(comes[s.Watcher], told{s.From, s.At})
@@ -430,8 +433,8 @@ func (h *history) lags(late time.Duration) (all []lag) {
 	return all
 }
 
-// due is from when on a server has to tell what was written at a time, and whether it has to at
-// all.
+// due returns the time from which late counts for a write at a server, and false if the server need
+// not report the write at all.
 func (h *history) due(server string, at, late time.Duration) (time.Duration, bool) {
 	for again := true; again; {
 		again = false

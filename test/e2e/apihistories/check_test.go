@@ -15,8 +15,8 @@ import (
 
 const late = 2 * time.Second
 
-// store is what API servers of a sound cluster tell: one store, revisions that count up. Requests
-// overlap: each is executed at some time between its beginning and its end.
+// store simulates the answers of a correct cluster's API servers: one store, whose revisions count
+// up. Requests overlap, and each is executed between its beginning and its end.
 type store struct {
 	random   *rand.Rand
 	now      time.Duration
@@ -29,7 +29,7 @@ type store struct {
 
 var names = []string{"n1", "n2", "n3"}
 
-// sound makes a history of n requests at three servers, each with two watches.
+// sound makes a correct history of n requests at three servers, each with two watches.
 func sound(seed uint64, n int) *history {
 	s := &store{random: rand.New(rand.NewPCG(seed, 1)), revision: 100, objects: map[string]state{},
 		history: &history{Since: 100}}
@@ -58,7 +58,7 @@ func sound(seed uint64, n int) *history {
 	return h
 }
 
-// request makes one, which is executed at now.
+// request makes a request, which is executed at s.now.
 func (s *store) request() {
 	s.now += time.Duration(1+s.random.IntN(20)) * time.Millisecond
 	s.number++
@@ -114,7 +114,7 @@ func (s *store) request() {
 		delete(s.objects, key)
 		s.changes = append(s.changes, event{s.now, "DELETED", s.revision, key, was.Value})
 	}
-	if o.Outcome == done && o.Kind.writes() && s.random.IntN(12) == 0 { // nobody hears of it
+	if o.Outcome == done && o.Kind.writes() && s.random.IntN(12) == 0 { // its answer is lost
 		o.Outcome, o.Read = unknown, state{}
 	}
 	s.history.add(o)
@@ -128,7 +128,7 @@ func TestSoundHistories(t *testing.T) {
 	}
 }
 
-// find is an operation of the second half that something holds for.
+// find returns an operation in the history's second half for which `what` is true.
 func find(t *testing.T, h *history, what func(operation) bool) *operation {
 	t.Helper()
 	for i := len(h.Operations) / 2; i < len(h.Operations); i++ {
@@ -144,19 +144,20 @@ func is(k kind) func(operation) bool {
 	return func(o operation) bool { return o.Kind == k && o.Outcome == done }
 }
 
-// forget takes a revision out of sessions.
+// forget removes a revision from sessions.
 func forget(revision int64, sessions ...*session) {
 	for _, s := range sessions {
 		s.Events = slices.DeleteFunc(s.Events, func(e event) bool { return e.Revision == revision })
 	}
 }
 
-// early is an operation of the first tenth.
+// early returns the first operation for which `what` is true.
 func early(h *history, what func(operation) bool) operation {
 	return h.Operations[slices.IndexFunc(h.Operations, what)]
 }
 
-// TestWrongHistories: what no sound cluster tells is found, and called what it is.
+// TestWrongHistories: each history that a correct cluster cannot have is found, with the right
+// description.
 func TestWrongHistories(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil func(*testing.T, *history)
@@ -187,7 +188,7 @@ func TestWrongHistories(t *testing.T) {
 				if !is(get)(o) || !o.Read.Found {
 					return false
 				}
-				for _, e := range h.Sessions[0].Events { // it was there all the while
+				for _, e := range h.Sessions[0].Events { // the object existed during the whole operation
 					if e.Key == o.Key && e.At > o.Begin-5*time.Millisecond &&
 						e.At < o.End+5*time.Millisecond && e.Type != "MODIFIED" {
 						return false
@@ -207,7 +208,7 @@ func TestWrongHistories(t *testing.T) {
 				return o.Kind == update &&
 					o.Outcome == differs
 			})
-			o.Expected++ // what it was just then
+			o.Expected++ // the object's actual revision at that time
 		}, "not linearizable"},
 		"an absence without a reason": {func(t *testing.T, h *history) {
 			find(t, h, func(o operation) bool { return o.Kind == create && o.Outcome == exists }).
@@ -278,8 +279,8 @@ func TestWrongHistories(t *testing.T) {
 	}
 }
 
-// TestExcused: while a fault is on its node a watch may be late; once it is over it has some
-// seconds.
+// TestExcused: during a fault of its server's node a watch may be late, and for some seconds after
+// the fault.
 func TestExcused(t *testing.T) {
 	h := sound(7, 300)
 	s := h.Sessions[0]
@@ -305,7 +306,7 @@ func TestExcused(t *testing.T) {
 	}
 }
 
-// TestGap: the longest time without a write is told with what had been done.
+// TestGap: the longest time without a write is reported with the last mark before its end.
 func TestGap(t *testing.T) {
 	h := sound(7, 300)
 	last := h.Operations[len(h.Operations)-1].End
@@ -320,7 +321,7 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// TestKept: a history that was kept is reported as it was.
+// TestKept: a stored history gives the same report.
 func TestKept(t *testing.T) {
 	h := sound(7, 300)
 	h.Ended = time.Minute

@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Objects of an age are made, changed and deleted; after three ages what is left of them goes. So
-// the history of a key stays short, which is what makes it fast to check. A steady object is there
-// for all of the time.
+// Clients use new objects in each age. They create, change and delete them, and delete the last
+// ones three ages later. So the history of a key stays short and is fast to check. Steady objects
+// exist all the time.
 const (
 	age      = 20 * time.Second
 	perAge   = 4
@@ -28,13 +28,13 @@ const (
 	field    = "v"
 )
 
-// server is an API server, asked by connections of its own.
+// server is an API server, with separate connections to it.
 type server struct {
 	name   string
 	client rest.Interface
 }
 
-// client asks one API server for one thing after the other.
+// client sends requests to one API server, one after the other.
 type client struct {
 	history   *history
 	server    server
@@ -46,7 +46,7 @@ type client struct {
 
 func (c *client) ageOf(now time.Duration) int { return int(now / age) }
 
-// keys are the objects that are used in an age.
+// keys returns the names of the objects of an age, and of the steady ones.
 func keys(age int) (all []string) {
 	for i := range steady {
 		all = append(all, fmt.Sprintf("steady-%d", i))
@@ -57,8 +57,8 @@ func keys(age int) (all []string) {
 	return all
 }
 
-// do asks, and puts down what came of it. The client retries nothing by itself: a second try of a
-// write that was executed would be refused.
+// do sends a request and records its outcome. The HTTP client retries nothing, because a second
+// attempt of a write that was executed would be refused.
 func (c *client) do(ctx context.Context, o operation, r *rest.Request, into any) operation {
 	limit := time.Duration(1000+c.random.IntN(5000)) * time.Millisecond
 	if o.Kind == list {
@@ -80,8 +80,8 @@ func (c *client) do(ctx context.Context, o operation, r *rest.Request, into any)
 	return o
 }
 
-// outcomeOf tells what an error says about a request. A server that starts says "not found" of
-// paths that it does not serve yet: that names no object.
+// outcomeOf classifies an error of a request. A starting API server answers "not found" for paths
+// that it does not serve yet. Such an answer names no object, and so does not count as absence.
 func outcomeOf(err error, key string) outcome {
 	named := false
 	if status, is := err.(apierrors.APIStatus); is {
@@ -111,10 +111,10 @@ func stateOf(m *corev1.ConfigMap) state {
 	return state{true, short(m.Data[field]), revision}
 }
 
-// short is what the history keeps of a value: its name, without what makes it long.
+// short returns the part of a value that the history keeps: its name, without the padding.
 func short(value string) string { return strings.SplitN(value, " ", 2)[0] }
 
-// value is one that nobody else writes; a tenth do not fit a cell.
+// value returns a value that no other write has. A tenth of the values are too large for a cell.
 func (c *client) value() (name, whole string) {
 	c.writes++
 	name = fmt.Sprintf("%d.%d", c.number, c.writes)
@@ -122,7 +122,7 @@ func (c *client) value() (name, whole string) {
 	if c.random.IntN(10) == 0 {
 		for range 150 {
 			whole += " " + strconv.FormatUint(c.random.Uint64(),
-				36) // so that it cannot be compressed
+				36) // incompressible
 		}
 	}
 	return name, whole
@@ -142,7 +142,7 @@ func (c *client) get(ctx context.Context, key string) operation {
 	return o
 }
 
-// write makes one write, of the kind and key that chance gives.
+// write does one write of a random kind, to a random key.
 func (c *client) write(ctx context.Context) operation {
 	all := keys(c.ageOf(c.history.now()))
 	key := all[c.random.IntN(len(all))]
@@ -192,8 +192,8 @@ func (c *client) remove(ctx context.Context, key string) operation {
 	return o
 }
 
-// list asks for all objects: at once, which a server may answer from its cache once that is new
-// enough, or in pages of one revision.
+// list lists all objects, either in one answer, which may come from a server's cache once that is
+// current, or in pages of one revision.
 func (c *client) list(ctx context.Context) operation {
 	o := operation{Kind: list, All: map[string]state{}, About: keys(c.ageOf(c.history.now())),
 		Begin: c.history.now()}
@@ -231,8 +231,8 @@ func (c *client) list(ctx context.Context) operation {
 	return o
 }
 
-// ask makes requests of one sort until ctx ends, one each pause or so; after one without an answer
-// it waits a little longer.
+// ask makes requests of one kind until ctx ends, with about `pause` between them, and a longer
+// pause after a request without an answer.
 func (c *client) ask(ctx context.Context, pause time.Duration,
 	one func(context.Context) operation) {
 	for ctx.Err() == nil {
@@ -247,7 +247,7 @@ func (c *client) ask(ctx context.Context, pause time.Duration,
 	}
 }
 
-// sweep deletes what is left of old ages.
+// sweep deletes the objects that old ages have left.
 func (c *client) sweep(ctx context.Context) {
 	gone := 0
 	for ctx.Err() == nil {

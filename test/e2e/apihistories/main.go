@@ -5,12 +5,12 @@
 //	apihistories --kubeconfig FILE [flags] NAME=URL...
 //	apihistories --check FILE
 //
-// It says {"begun": true} when it is at work, and continues until "end" (or the end of standard
-// input). Other lines that it takes there: "excuse NAME": there is a fault on that server's node,
-// its watches need not be current; "expect NAME": they have to be again. Answers have to be right
-// all the same. "mark TEXT": that was done to the cluster just now. In the end it says what it saw,
-// in one line of JSON, and exits with 1 where something is wrong. --check says the same of a
-// history that was kept with --out.
+// It prints {"begun": true} when the clients run, and continues until "end" (or the end of standard
+// input). On standard input it also accepts the lines "excuse NAME" (that server's node has a
+// fault, so its watches may be behind), "expect NAME" (they must be current again) and "mark TEXT"
+// (what was done to the cluster just now). Answers must always be right. In the end it prints a
+// summary as one line of JSON, and exits with 1 if something is wrong. --check prints the summary
+// of a history that --out has stored.
 package main
 
 import (
@@ -38,11 +38,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// drain is how long the end of the history may take to come to all watches.
+// drain is the time that the end of the history may take to reach all watches.
 const drain = time.Minute
 
 func main() {
-	// A watch on a node without power is over after some seconds, not a minute.
+	// Without these settings, the end of a watch on a node without power takes a minute instead of
+	// seconds.
 	for name, seconds := range map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "2",
 		"HTTP2_PING_TIMEOUT_SECONDS": "2"} {
 		_ = os.Setenv(name, seconds)
@@ -106,8 +107,8 @@ func connect(kubeconfig string, arguments []string) ([]server, error) {
 	return all, nil
 }
 
-// prepare makes the namespace and the steady objects; the history begins at the revision that it is
-// listed at then.
+// prepare creates the namespace and the steady objects. The history begins at the revision of the
+// list that prepare makes then.
 func prepare(ctx context.Context, h *history, s server, namespace string) error {
 	again := func(what string, do func() error) error {
 		err := do()
@@ -135,8 +136,8 @@ func prepare(ctx context.Context, h *history, s server, namespace string) error 
 	if err := again("making the namespace", spaces); err != nil {
 		return err
 	}
-	// The controller manager puts its authority's certificate into each namespace: that is a
-	// ConfigMap, and it is made once.
+	// The controller manager creates one ConfigMap in each namespace, with the certificate of its
+	// authority.
 	own := func() error {
 		return s.client.Get().Namespace(namespace).Resource(resource).Name("kube-root-ca.crt").
 			Do(ctx).Error()
@@ -243,7 +244,7 @@ func run(kubeconfig, namespace, out string, late, pause time.Duration, arguments
 	return h.report(late), nil
 }
 
-// obey does what standard input says, until that is over.
+// obey executes the commands on standard input, until it ends.
 func obey(h *history, servers []server) {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
@@ -264,7 +265,7 @@ func obey(h *history, servers []server) {
 	}
 }
 
-// end makes a last object, and waits until all watches have come to it.
+// end creates a last object, and waits until all watches have reported it.
 func (h *history) end(servers []server, namespace string, number, watchers int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// kind is what a client asks an API server for.
+// kind is the kind of a request to an API server.
 type kind string
 
-// Reads ask for what is newest (no resourceVersion): one object, or all of the namespace, at once
-// or in pages.
+// Reads request the newest state (no resourceVersion): of one object, or of all objects in the
+// namespace, in one answer or in pages.
 const (
 	create kind = "create"
-	update kind = "update" // of the version that was read
-	patch  kind = "patch"  // of whatever version there is
+	update kind = "update" // of the version that the client has read
+	patch  kind = "patch"  // of any version
 	remove kind = "delete"
 	get    kind = "get"
 	list   kind = "list"
@@ -21,11 +21,11 @@ const (
 
 func (k kind) writes() bool { return k != get && k != list }
 
-// outcome is what a client knows about what it asked for.
+// outcome is the result of a request, as far as its client knows it.
 type outcome string
 
-// A request without an answer, or with one that says nothing, may have been executed, or be
-// executed at any later time.
+// A request without a clear answer is of unknown outcome: it may have been executed, or may be
+// executed later.
 const (
 	done    outcome = "done"
 	absent  outcome = "NotFound"
@@ -34,34 +34,35 @@ const (
 	unknown outcome = "unknown"
 )
 
-// state is an object as an API server tells it; the zero state is that there is none.
+// state is the state of an object in an answer of an API server. The zero state means that the
+// object does not exist.
 type state struct {
 	Found    bool   `json:"found,omitempty"`
 	Value    string `json:"value,omitempty"`
-	Revision int64  `json:"revision,omitempty"` // resourceVersion
+	Revision int64  `json:"revision,omitempty"` // the resourceVersion
 }
 
-// operation is one request. Times are since the history began, of one clock.
+// operation is one request. Times are relative to the beginning of the history, on one clock.
 type operation struct {
 	Client   int           `json:"client"`
 	Server   string        `json:"server"`
 	Kind     kind          `json:"kind"`
 	Key      string        `json:"key,omitempty"`
-	Value    string        `json:"value,omitempty"`    // what is written: no other write of the history has it
-	Expected int64         `json:"expected,omitempty"` // an update's
+	Value    string        `json:"value,omitempty"`    // the written value, which no other write of the history has
+	Expected int64         `json:"expected,omitempty"` // the version that an update expects
 	Begin    time.Duration `json:"begin"`
 	End      time.Duration `json:"end"`
 	Outcome  outcome       `json:"outcome"`
 	Error    string        `json:"error,omitempty"`
-	Read     state         `json:"read"` // what a get has read, or a write has written; of a deletion nothing
-	// A list's: all objects, the revision it is of, and the keys whose absence counts.
+	Read     state         `json:"read"` // the state that a get read or a write wrote; a deletion's is empty
+	// The result of a list: all objects, the list's revision, and the keys whose absence counts.
 	All      map[string]state `json:"all,omitempty"`
 	Revision int64            `json:"revision,omitempty"`
 	About    []string         `json:"about,omitempty"`
 }
 
-// event is what a watch has told. One without a type is a bookmark: there is nothing else up to its
-// revision.
+// event is an event of a watch. An event without a type is a bookmark: the watch has reported
+// everything up to its revision.
 type event struct {
 	At       time.Duration `json:"at"`
 	Type     string        `json:"type,omitempty"`
@@ -70,7 +71,7 @@ type event struct {
 	Value    string        `json:"value,omitempty"`
 }
 
-// session is one watch of the namespace: it owes all events after From.
+// session is one watch of the namespace, which must report all events after From.
 type session struct {
 	Server  string        `json:"server"`
 	Watcher int           `json:"watcher"`
@@ -79,7 +80,7 @@ type session struct {
 	Events  []event       `json:"events"`
 }
 
-// until is the last revision that a session has told everything up to.
+// until returns the revision up to which a session has reported everything.
 func (s *session) until() int64 {
 	if n := len(s.Events); n > 0 {
 		return s.Events[n-1].Revision
@@ -87,34 +88,34 @@ func (s *session) until() int64 {
 	return s.From
 }
 
-// excuse is a time in which a server need not keep its watches current: a fault is on its node.
-// Answers have to be right all the same.
+// excuse is the time of a fault on a server's node. The server's watches need not be current then,
+// but its answers must be right.
 type excuse struct {
 	Server string        `json:"server"`
 	From   time.Duration `json:"from"`
-	To     time.Duration `json:"to"` // -1: it has not ended
+	To     time.Duration `json:"to"` // -1: the fault lasts
 }
 
-// mark is something that was done to the cluster.
+// mark is an action on the cluster.
 type mark struct {
 	At   time.Duration `json:"at"`
 	Text string        `json:"text"`
 }
 
-// history is all that clients and watchers have seen.
+// history is everything that the clients and watchers have seen.
 type history struct {
 	start time.Time
 	mu    sync.Mutex
 
-	Since      int64       `json:"since"`  // the revision at which there was nothing in the namespace but Before
-	Before     []string    `json:"before"` // keys that stay as they are, whatever is done to others
-	Until      int64       `json:"until"`  // of the last object, which every watch has to have told
+	Since      int64       `json:"since"`  // revision at which the namespace had no objects except Before
+	Before     []string    `json:"before"` // keys that exist before, and that the clients do not change
+	Until      int64       `json:"until"`  // revision of the last object, which every watch must report
 	Operations []operation `json:"operations"`
 	Sessions   []*session  `json:"sessions"`
 	Excuses    []excuse    `json:"excuses"`
 	Marks      []mark      `json:"marks,omitempty"`
 
-	Ended time.Duration `json:"ended"` // when all was seen that would be
+	Ended time.Duration `json:"ended"` // when the recording ended
 }
 
 func (h *history) now() time.Duration { return time.Since(h.start) }
@@ -140,7 +141,7 @@ func (h *history) tell(s *session, e event) {
 	s.Events = append(s.Events, e)
 }
 
-// told is the highest revision that all of a number of watchers have come to.
+// told returns the highest revision that all watchers have reached.
 func (h *history) told(watchers int) int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -180,7 +181,7 @@ func (h *history) mark(text string) {
 	h.Marks = append(h.Marks, mark{h.now(), text})
 }
 
-// marked is what was done last before a time.
+// marked returns the last mark before a time.
 func (h *history) marked(at time.Duration) (last mark) {
 	for _, m := range h.Marks {
 		if m.At <= at {

@@ -8,40 +8,40 @@ import (
 	"time"
 )
 
-// most is how many faults of a history are told; the rest is consequences, mostly.
+// most is the number of faults that a report lists. Further ones are mostly consequences.
 const most = 20
 
-// grace is how long a server that is cut off may continue answering what it holds a lease for.
+// grace is the time for which a cut-off server may still answer what it holds a lease for.
 const grace = 5 * time.Second
 
-// report is what came of a history.
+// report is the result of checking a history.
 type report struct {
 	Wrong      []string       `json:"wrong,omitempty"`
 	Seconds    float64        `json:"seconds"`
-	Operations map[kind]int   `json:"operations"`           // with an answer
-	ByServer   map[string]int `json:"byServer"`             // ... of each server
-	Unanswered int            `json:"unanswered"`           // outcomes that nobody told
-	Errors     map[string]int `json:"errors"`               // the most frequent ones
-	Changes    int            `json:"changes"`              // that watches told
-	Sessions   int            `json:"sessions"`             // watches, with those that were begun again
-	WriteGap   float64        `json:"longestWithoutAWrite"` // seconds in which no server acknowledged one
-	GapAfter   string         `json:"afterWhat,omitempty"`  // ... and what had been done last before its end
+	Operations map[kind]int   `json:"operations"`           // that were answered
+	ByServer   map[string]int `json:"byServer"`             // ... by server
+	Unanswered int            `json:"unanswered"`           // requests of unknown outcome
+	Errors     map[string]int `json:"errors"`               // the most frequent errors
+	Changes    int            `json:"changes"`              // that watches reported
+	Sessions   int            `json:"sessions"`             // watches, including restarted ones
+	WriteGap   float64        `json:"longestWithoutAWrite"` // seconds in which no server acknowledged a write
+	GapAfter   string         `json:"afterWhat,omitempty"`  // ... and the last mark before its end
 	ListP99    float64        `json:"listP99Ms"`
-	LagP50     float64        `json:"watchLagP50Ms"` // from a write's answer to the watch of any server, without faults on its node
+	LagP50     float64        `json:"watchLagP50Ms"` // from a write's answer to its event at a server without a fault
 	LagP99     float64        `json:"watchLagP99Ms"`
 	LagMax     float64        `json:"watchLagMaxMs"`
 	Excuses    []answered     `json:"excuses,omitempty"`
 }
 
-// answered is what a server has answered while it was excused, to requests that were made a while
-// after that began.
+// answered counts the answers of a server during an excuse, to requests that began more than grace
+// after the excuse's beginning.
 type answered struct {
 	Server  string  `json:"server"`
 	Seconds float64 `json:"seconds"`
 	Reads   int     `json:"reads"`
 	Writes  int     `json:"writes"`
-	Others  int     `json:"othersWrites"` // acknowledged by all other servers in that time
-	Resumed float64 `json:"resumed"`      // seconds until one of those did, from its beginning on; -1: none
+	Others  int     `json:"othersWrites"` // writes that all other servers acknowledged meanwhile
+	Resumed float64 `json:"resumed"`      // seconds until another server acknowledged a write; -1: none did
 }
 
 func (h *history) report(late time.Duration) report {
@@ -129,7 +129,7 @@ func (h *history) within(e excuse) answered {
 	return a
 }
 
-// brief is what errors of one sort have in common: the end of them, after the last colon that is
+// brief returns the part that similar errors have in common: the text after the last colon that is
 // followed by a space.
 func brief(text string) string {
 	for i := len(text) - 2; i > 0; i-- {

@@ -14,15 +14,15 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// watcher watches the namespace by one API server until ctx ends, by one watch after the other:
-// each continues where the one before has ended, or, with back, a little before, so that the server
-// has to tell again what it has in its cache.
+// watcher watches the namespace through one API server until ctx ends, by one watch after the
+// other. Each watch continues where the last one ended. With back, it starts a little earlier, so
+// the server must repeat events from its cache.
 type watcher struct {
 	history   *history
 	server    server
 	namespace string
 	number    int
-	lasts     time.Duration // a watch, before it is begun again
+	lasts     time.Duration // duration of one watch
 	back      bool
 }
 
@@ -49,7 +49,8 @@ func (w *watcher) run(ctx context.Context, from int64) {
 	}
 }
 
-// once watches from a revision on until that ends. There is no session without a watch.
+// once watches from a revision until the watch ends. If the watch cannot start, it returns no
+// session.
 func (w *watcher) once(ctx context.Context, from int64) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.lasts)
 	defer cancel()
@@ -80,8 +81,8 @@ func (w *watcher) once(ctx context.Context, from int64) (*session, error) {
 	return s, nil
 }
 
-// list is how a watcher begins again where the server no longer has what came after its last
-// revision.
+// list finds a revision to watch from when the server no longer has the events after the watcher's
+// last revision.
 func (w *watcher) list(ctx context.Context) (int64, bool) {
 	var page corev1.ConfigMapList
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

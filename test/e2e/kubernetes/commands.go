@@ -2,8 +2,8 @@
 
 //go:build commands
 
-// Package kubernetes names the commands of Kubernetes that the cluster of make e2e-k8s is built
-// from, so that go.mod and go.sum pin what they need.
+// Package kubernetes imports the Kubernetes commands that make e2e-k8s builds for its cluster, so
+// that go.mod and go.sum pin their dependencies.
 package kubernetes
 
 import (
@@ -15,7 +15,7 @@ import (
 	_ "k8s.io/kubernetes/cmd/kubectl"
 	_ "k8s.io/kubernetes/cmd/kubelet"
 
-	// What is in the images of Kubernetes' own tests.
+	// The programs in the images of Kubernetes' own tests.
 	_ "k8s.io/kubernetes/test/images/agnhost"
 	_ "k8s.io/kubernetes/test/images/nonewprivs"
 	_ "k8s.io/kubernetes/test/images/regression-issue-74839"

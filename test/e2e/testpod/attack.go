@@ -25,19 +25,19 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// forged is what an attacker wants others to read.
+// forged is the value that an attacker tries to write.
 const forged = "mallory"
 
-// Source ports of an attacker: one that is answered, and one for tunnels.
+// Source ports of an attacker: one on which it receives answers, and one for tunnels.
 const (
 	askPort    = 5555
 	tunnelPort = 5556
 )
 
-// settle is how long answers are waited for after the last packet of an attack.
+// settle is the time to wait for answers after the last packet of an attack.
 const settle = 300 * time.Millisecond
 
-// attacks are what a hostile host can send, by their names.
+// attacks are the attacks of a hostile host, by name.
 var attacks = map[string]func(*attacker){
 	"reads":     (*attacker).reads,
 	"writes":    (*attacker).writes,
@@ -55,8 +55,8 @@ var attacks = map[string]func(*attacker){
 	"tunnels":   (*attacker).tunnels,
 }
 
-// attacker sends by a packet socket, which takes CAP_NET_RAW, or what it can without by ordinary
-// ones.
+// attacker sends frames through a packet socket, which requires CAP_NET_RAW. Without it, the
+// attacker sends what ordinary sockets allow.
 type attacker struct {
 	service         netip.Addr
 	switches, nodes []netip.Addr
@@ -69,16 +69,16 @@ type attacker struct {
 	own     netip.Addr
 	ifindex int
 	mac, to net.HardwareAddr
-	raw     int                     // the packet socket; -1: it may not have one
+	raw     int                     // the packet socket; -1: not permitted
 	asking  *net.UDPConn            // at askPort
 	plain   map[uint16]*net.UDPConn // by source port
-	sent    int                     // packets that the kernel took
-	refused int                     // ... that it did not, or that take CAP_NET_RAW
-	answers map[wire.Status]int     // that came back
+	sent    int                     // packets that the kernel accepted
+	refused int                     // ... and rejected, or that would need CAP_NET_RAW
+	answers map[wire.Status]int     // answers that came back
 }
 
-// attack sends what its arguments name, and says about each how much was sent and what was
-// answered.
+// attack runs the attacks that its arguments name, and prints for each the number of packets sent
+// and the answers.
 func attack(args []string) error {
 	a := &attacker{plain: map[uint16]*net.UDPConn{}}
 	var key string
@@ -150,7 +150,7 @@ func statuses(answers map[wire.Status]int) string {
 	return strings.Join(out, "")
 }
 
-// connect finds the way to the chain, and opens the sockets that it may have.
+// connect finds the route to the chain, and opens the sockets that are permitted.
 func (a *attacker) connect() error {
 	routes, err := netlink.RouteGet(a.service.AsSlice())
 	if err != nil || len(routes) == 0 {
@@ -173,7 +173,7 @@ func (a *attacker) connect() error {
 	}
 	a.plain[askPort] = a.asking
 	for end := time.Now().Add(patience); a.to == nil; time.Sleep(10 * time.Millisecond) {
-		// has the kernel ask for the Ethernet address
+		// makes the kernel resolve the Ethernet address
 		_, _ = a.asking.WriteTo([]byte("who are you"), &net.UDPAddr{IP: next, Port: 9})
 		neighbours, err := netlink.NeighList(r.LinkIndex, netlink.FAMILY_V4)
 		if err != nil {
@@ -196,7 +196,7 @@ func (a *attacker) connect() error {
 	return err
 }
 
-// packetSocket is one of an interface, past its queueing discipline.
+// packetSocket opens a packet socket on an interface, which bypasses its queueing discipline.
 func packetSocket(ifindex int) (int, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -207,7 +207,7 @@ func packetSocket(ifindex int) (int, error) {
 	return fd, err
 }
 
-// frames sends frames as they are.
+// frames sends frames unchanged.
 func (a *attacker) frames(frames ...[]byte) {
 	for _, f := range frames {
 		var err error = unix.EPERM
@@ -229,8 +229,8 @@ func (a *attacker) count1(err error) {
 	}
 }
 
-// send sends a packet: as a frame, or, where that may not be, by a socket, if it has the attacker's
-// own address.
+// send sends a packet as a frame. Without a packet socket, it sends it through an ordinary socket,
+// if the packet has the attacker's own address.
 func (a *attacker) send(p udptest.Packet) {
 	if a.raw >= 0 {
 		a.frames(p.Frame())
@@ -239,7 +239,7 @@ func (a *attacker) send(p udptest.Packet) {
 	a.count1(a.ordinary(p, nil))
 }
 
-// ordinary sends a packet as everybody may, with IP options if they are asked for.
+// ordinary sends a packet through an ordinary socket, with IP options if there are any.
 func (a *attacker) ordinary(p udptest.Packet, options []byte) error {
 	if p.Src.Addr() != a.own {
 		return unix.EPERM
@@ -265,20 +265,20 @@ func (a *attacker) ordinary(p udptest.Packet, options []byte) error {
 	return err
 }
 
-// packet is one from the attacker's own address, or another's, to the port of NetCRAQ.
+// packet returns a packet to NetCRAQ's port, from the attacker's own address or a forged one.
 func (a *attacker) packet(from netip.Addr, to netip.Addr, w wire.Packet) udptest.Packet {
 	b, err := w.Marshal(a.profile)
 	if err != nil {
-		panic(err) // what is forged here is well-formed
+		panic(err) // the forged packets are all well-formed
 	}
 	return udptest.Packet{EthernetDst: a.to, EthernetSrc: a.mac, Src: netip.AddrPortFrom(from, askPort),
 		Dst: netip.AddrPortFrom(to, wire.Port), Payload: b, Mark: len(b) - 2}
 }
 
-// targets are who takes NetCRAQ's packets.
+// targets are the addresses that accept NetCRAQ packets.
 func (a *attacker) targets() []netip.Addr { return append([]netip.Addr{a.service}, a.switches...) }
 
-// each sends a packet to everybody who takes them.
+// each sends a packet to every target.
 func (a *attacker) each(w wire.Packet) {
 	for _, to := range a.targets() {
 		a.send(a.packet(a.own, to, w))
@@ -293,7 +293,7 @@ func (a *attacker) reads() {
 	}
 }
 
-// changes are requests that change a key if they are taken.
+// changes returns requests that would change a key if a switch accepted them.
 func (a *attacker) changes() []wire.Packet {
 	value := []byte(forged)
 	return []wire.Packet{
@@ -310,7 +310,8 @@ func (a *attacker) writes() {
 	}
 }
 
-// sessions uses up every session that there may be, and those that will be leased next.
+// sessions tries to use up the request numbers of every session, including those that will be
+// leased next.
 func (a *attacker) sessions() {
 	for s := uint16(1); s < 4096; s++ {
 		for _, request := range []uint32{0xFFFFFFFF, 1, 1025} {
@@ -320,7 +321,7 @@ func (a *attacker) sessions() {
 	}
 }
 
-// believed are packets that switches take from each other and from the controller.
+// believed returns packets that switches accept from each other and from the controller.
 func (a *attacker) believed() (out []wire.Packet) {
 	value := []byte(forged)
 	for epoch := uint16(1); epoch <= 20; epoch++ {
@@ -360,7 +361,7 @@ func (a *attacker) acks() {
 	}
 }
 
-// answersTo are what the chain could say to the victim, as if it had been asked.
+// answersTo returns answers that the chain could send to the victim, if it had sent requests.
 func (a *attacker) answersTo(from netip.Addr) (out []udptest.Packet) {
 	for _, op := range []wire.Op{wire.ReadReply, wire.WriteReply, wire.CASReply} {
 		for request := range uint32(8) {
@@ -391,7 +392,7 @@ func (a *attacker) spoofed() {
 	}
 }
 
-// kinds are packets of which each would do harm, to be wrapped.
+// kinds returns packets of each harmful kind, for wrapped.
 func (a *attacker) kinds() []udptest.Packet {
 	var out []udptest.Packet
 	for _, to := range a.targets() {
@@ -405,7 +406,7 @@ func (a *attacker) kinds() []udptest.Packet {
 	return append(out, a.answersTo(a.service)[0])
 }
 
-// wrapped sends them in the ways that have to do with something: tags, IP options or fragments.
+// wrapped sends the packets of kinds with tags, with IP options or in fragments.
 func (a *attacker) wrapped(what string) {
 	for _, p := range a.kinds() {
 		if a.raw >= 0 {
@@ -420,7 +421,7 @@ func (a *attacker) wrapped(what string) {
 		case "option":
 			a.count1(a.ordinary(p, []byte{1, 1, 1, 1}))
 			a.count1(a.ordinary(p, []byte(strings.Repeat("\x01", 40))))
-		case "fragment": // the first one has all that a switch looks at
+		case "fragment": // the first fragment has all headers
 			p.Payload = append(slices.Clone(p.Payload), make([]byte, 4000)...)
 			a.count1(a.ordinary(p, nil))
 		default:
@@ -429,7 +430,7 @@ func (a *attacker) wrapped(what string) {
 	}
 }
 
-// vxlan sends the switches' packets in the tunnels between the nodes, as if another node had.
+// vxlan sends the packets of switches in the nodes' tunnels, as if another node had sent them.
 func (a *attacker) vxlan() {
 	for i, from := range a.nodes {
 		for j, to := range a.nodes {
@@ -457,7 +458,7 @@ func (a *attacker) vxlan() {
 	}
 }
 
-// mutated sends frames that are changed at random, by a seed that it says.
+// mutated sends randomly changed frames, and prints the seed.
 func (a *attacker) mutated() {
 	seed := rand.Uint64()
 	fmt.Printf("mutated: seed %d\n", seed)
@@ -471,7 +472,7 @@ func (a *attacker) mutated() {
 	}
 }
 
-// flood sends requests as fast as the machine can, with all its processors.
+// flood sends requests as fast as the machine can, on all CPUs.
 func (a *attacker) flood() {
 	end := time.Now().Add(time.Duration(a.seconds * float64(time.Second)))
 	packets := []udptest.Packet{a.packet(a.own, a.service, a.changes()[0]), a.packet(a.own, a.service,
@@ -512,7 +513,7 @@ func (a *attacker) flood() {
 	fmt.Printf("flood: %.0f packets a second\n", float64(a.sent)/a.seconds)
 }
 
-// listen counts what was answered to the attacker.
+// listen counts the answers to the attacker.
 func (a *attacker) listen() {
 	b := make([]byte, 4096)
 	for _, c := range a.plain {
@@ -523,7 +524,7 @@ func (a *attacker) listen() {
 				if errors.Is(err, os.ErrDeadlineExceeded) {
 					break
 				}
-				continue // what ICMP says about a closed port
+				continue // an ICMP error of a closed port
 			}
 			var p wire.Packet
 			if from.Port() == wire.Port && p.Unmarshal(b[:n], a.profile) == nil {

@@ -18,29 +18,29 @@ import (
 
 const (
 	doorSocket = "/run/netcraq/node.sock"
-	// besiegers is how many connections each kind of siege has.
+	// besiegers is the number of connections for each kind of attack.
 	besiegers = 4
-	// hoarded is how many connections one pod tries to keep: more than its namespace may have.
+	// hoarded is the number of connections that one pod tries to hold. Its namespace allows fewer.
 	hoarded = 3000
-	// flooded is how many requests a flooder has under way.
+	// flooded is the number of requests that a flooding connection has outstanding.
 	flooded = 256
 )
 
-// siege is what a hostile pod gets from the node API.
+// siege records what a hostile pod gets from the node API.
 type siege struct {
-	other string // the namespace that it wants
+	other string // the namespace whose keys it tries to read
 	until time.Time
 
 	requests, forged, connections, turnedAway, cutOff atomic.Int64
 
 	mu       sync.Mutex
-	answers  map[string]int // to what it may ask, by code
-	refusals map[string]int // ... and to what it may not
+	answers  map[string]int // to permitted requests, by code
+	refusals map[string]int // ... and to forbidden ones
 	breaches []string
 }
 
-// besiege floods the socket with requests, connections, frames that nobody would send, and answers
-// that nobody reads, and asks for another namespace's keys in all ways that there are.
+// besiege floods the socket with requests and connections, sends malformed frames, reads no
+// answers, and tries every way to reach another namespace's keys.
 func besiege(args []string) error {
 	if len(args) != 2 {
 		return errors.New("besiege takes a namespace and for how long")
@@ -67,7 +67,7 @@ func besiege(args []string) error {
 
 func (s *siege) over() bool { return time.Now().After(s.until) }
 
-// dial connects, whoever may have been turned away before; nil: it is over.
+// dial connects, and retries if it is turned away. It returns nil when the siege is over.
 func (s *siege) dial() net.Conn {
 	for !s.over() {
 		nc, err := net.DialTimeout("unix", doorSocket, time.Second)
@@ -81,7 +81,7 @@ func (s *siege) dial() net.Conn {
 	return nil
 }
 
-// answer is as much of one as counts here.
+// answer has the fields of an answer that the siege needs.
 type answer struct {
 	ID    int64
 	Data  json.RawMessage
@@ -95,7 +95,7 @@ func (a *answer) code() string {
 	return "ok"
 }
 
-// flood sends requests that it may send, as many as it can.
+// flood sends as many permitted requests as it can.
 func (s *siege) flood() {
 	for !s.over() {
 		nc := s.dial()
@@ -126,7 +126,7 @@ func (s *siege) flood() {
 				break
 			}
 			var a answer
-			if json.Unmarshal(line, &a) != nil || a.ID == 0 { // turned away
+			if json.Unmarshal(line, &a) != nil || a.ID == 0 { // the connection was turned away
 				s.count(s.answers, a.code())
 				break
 			}
@@ -134,7 +134,7 @@ func (s *siege) flood() {
 			<-room
 		}
 		nc.Close()
-		for len(room) > 0 { // whoever waits for it continues, and fails
+		for len(room) > 0 { // release the senders that wait for room, which then fail
 			<-room
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -147,7 +147,7 @@ func (s *siege) count(what map[string]int, code string) {
 	what[code]++
 }
 
-// hoard keeps connections.
+// hoard holds connections open.
 func (s *siege) hoard() {
 	var kept []net.Conn
 	defer func() {
@@ -173,7 +173,7 @@ func (s *siege) hoard() {
 
 var compact = []byte("\x00NC1")
 
-// frames are what no client sends.
+// frames returns messages that no client sends.
 var frames = []func() []byte{
 	func() []byte { return []byte("GET /v1/chains HTTP/1.1\r\nHost: localhost\r\n\r\n") },
 	func() []byte { return []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") },
@@ -206,7 +206,7 @@ func noise(n int) []byte {
 	return b
 }
 
-// forge sends frames that no client sends, whole and broken off, by a connection each.
+// forge sends such frames, whole and truncated, each on a new connection.
 func (s *siege) forge() {
 	for !s.over() {
 		nc := s.dial()
@@ -225,7 +225,7 @@ func (s *siege) forge() {
 	}
 }
 
-// trespass asks for another namespace's keys. Whatever is answered but a refusal is a breach.
+// trespass requests another namespace's keys. Any answer other than a refusal is a breach.
 func (s *siege) trespass() {
 	asks := []string{
 		`"func":"get","data":{"key":"color","namespace":"%s"}`,
@@ -264,7 +264,7 @@ func (s *siege) trespass() {
 			}
 			var a answer
 			if json.Unmarshal(line, &a) != nil || a.ID == 0 {
-				break // turned away
+				break // the connection was turned away
 			}
 			s.count(s.refusals, a.code())
 			if a.Error == nil || a.Error.Code == "permission_denied" && !strings.Contains(a.Error.Message, "(rule roles)") {
@@ -278,7 +278,7 @@ func (s *siege) trespass() {
 	}
 }
 
-// neverRead asks again and again and reads nothing, until it is cut off.
+// neverRead sends requests and reads no answers, until the server cuts it off.
 func (s *siege) neverRead() {
 	for !s.over() {
 		nc := s.dial()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// door sends lines to the node API's socket, each when the one before is answered, and prints the
-// answers.
+// door sends lines to the node API's socket, each after the answer to the previous one, and prints
+// the answers.
 func door(args []string) error {
 	if len(args) < 2 {
 		return fmt.Errorf("door takes a socket and requests")

@@ -1,5 +1,5 @@
-// Command testpod is the program of the pods in the cluster's tests and of the cluster's sandboxes.
-// It is static, and the only file of its image.
+// Command testpod is the program in the pods of the cluster's tests, and in the cluster's pause
+// containers. It is static, and the only file of its image.
 //
 //	testpod pause               wait, and take in processes that lost their parent
 //	testpod serve               answer each HTTP request on port 8080 with the pod's name and who asked
@@ -32,7 +32,7 @@ import (
 	"time"
 )
 
-// patience is how long one answer is waited for.
+// patience is the time to wait for one answer.
 const patience = 5 * time.Second
 
 func main() {
@@ -80,7 +80,7 @@ func main() {
 	}
 }
 
-// pause is the first process of a pod, which others of the pod may become children of.
+// pause runs as the first process of a pod, and reaps orphaned processes.
 func pause() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCHLD)
@@ -101,7 +101,7 @@ func serve() error {
 	if err != nil {
 		return err
 	}
-	go func() { // as the first process of its namespace it would ignore the signal otherwise
+	go func() { // without a handler, the first process of a namespace ignores the signal
 		ended := make(chan os.Signal, 1)
 		signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)
 		<-ended
@@ -119,7 +119,8 @@ func serve() error {
 	}))
 }
 
-// reach is get for what may not answer at all: all URLs at once, each waited for a little.
+// reach is like get, but for URLs that may not answer: it requests all at once, with a short time
+// limit.
 func reach(urls []string) {
 	client := http.Client{Timeout: patience / 4, Transport: &http.Transport{DisableKeepAlives: true}}
 	lines := make(chan string)
@@ -130,7 +131,7 @@ func reach(urls []string) {
 				lines <- fmt.Sprintf("%s: %v", url, err)
 				return
 			}
-			text, _ := io.ReadAll(answer.Body) // what there is of it
+			text, _ := io.ReadAll(answer.Body) // as much as arrived
 			answer.Body.Close()
 			lines <- fmt.Sprintf("%s: %s", url, text)
 		}()
@@ -141,7 +142,7 @@ func reach(urls []string) {
 }
 
 func get(urls []string) error {
-	// each request is a connection, so that services choose again
+	// a connection for each request, so that a service chooses a backend each time
 	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	var failed error
 	for _, url := range urls {
@@ -164,8 +165,8 @@ func get(urls []string) error {
 	return failed
 }
 
-// talk needs its one connection to last: it is not made again. (An http.Client makes another one
-// where a busy machine is slow to tell it that the first can be used again.)
+// talk uses one connection, and fails if that does not last. It does not use an http.Client, which
+// opens another connection if a busy machine is slow to report that the first is free.
 func talk(args []string) error {
 	if len(args) != 2 {
 		return fmt.Errorf("talk takes a URL and a number of seconds, not %d arguments", len(args))

@@ -13,15 +13,15 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// answerWait is how long one answer is waited for. What comes later is lost.
+// answerWait is the time to wait for an answer, which counts as lost after that.
 const answerWait = 100 * time.Millisecond
 
-// between is the time between two requests: many fewer than a pod may send, so that it is not its
-// own rate that is measured.
+// between is the time between two requests. The rate is much lower than a pod's limit, so the limit
+// does not affect the measurement.
 const between = time.Millisecond
 
-// probe reads or writes a key again and again, one request after the other, and prints how long
-// answers took. It needs no more than a UDP socket.
+// probe reads or writes a key repeatedly, one request after the other, and prints the latency of
+// the answers. It needs only a UDP socket.
 func probe(args []string) error {
 	var service netip.Addr
 	var key, value string

@@ -21,10 +21,10 @@ import (
 	"github.com/netcraq/netcraq/client/node"
 )
 
-// A program uses the node API as an ordinary pod's does, by the library, and prints what happens, a
-// JSON object a line. Times are of the machine's clock, in seconds, which all pods share. The first
-// two are written in Python and in JavaScript as well (program.py, program.mjs), the last two in
-// Python.
+// A program uses the node API through the library, as an ordinary pod does, and prints events, one
+// JSON object per line. Times are in seconds on the machine's clock, which all pods share.
+// program.py and program.mjs have the first two programs as well, and program.py also has the last
+// two.
 var programs = map[string]func(ctx context.Context, c *node.Client, args []string) error{
 	"basics":   basics,
 	"hold":     hold,
@@ -49,7 +49,7 @@ func program(args []string) error {
 	return programs[args[0]](ctx, c, args[1:])
 }
 
-// say prints an event. Several goroutines may.
+// say prints an event. It may be called concurrently.
 func say(event map[string]any) {
 	b, err := json.Marshal(event)
 	if err != nil {
@@ -65,7 +65,7 @@ func seconds(text string) (time.Duration, error) {
 	return time.Duration(f * float64(time.Second)), err
 }
 
-// kill ends another process of the container: by KILL it has no time to do anything about it.
+// kill ends another process of the container. KILL leaves the process no time to clean up.
 func kill(args []string) error {
 	by, known := map[string]syscall.Signal{"KILL": syscall.SIGKILL, "TERM": syscall.SIGTERM}, false
 	var s syscall.Signal
@@ -87,7 +87,7 @@ func kill(args []string) error {
 	return nil
 }
 
-// basics KEY OTHER puts, gets and watches a key, and tries another namespace's.
+// basics KEY OTHER puts, gets and watches a key, and tries to read a key of another namespace.
 func basics(ctx context.Context, c *node.Client, args []string) error {
 	if len(args) != 2 {
 		return errors.New("basics takes a key and another namespace")
@@ -133,7 +133,7 @@ func basics(ctx context.Context, c *node.Client, args []string) error {
 	return nil
 }
 
-// hold NAME TTL keep|release takes a lock, and keeps it until it is killed, or gives it back.
+// hold NAME TTL keep|release acquires a lock, and holds it until it is killed, or releases it.
 func hold(ctx context.Context, c *node.Client, args []string) error {
 	if len(args) != 3 {
 		return errors.New("hold takes a name, a time to live, and keep or release")
@@ -156,7 +156,7 @@ func hold(ctx context.Context, c *node.Client, args []string) error {
 	return l.Release(context.WithoutCancel(ctx))
 }
 
-// lead NAME TTL SECONDS leads whenever it can.
+// lead NAME TTL SECONDS campaigns and leads as often as it can.
 func lead(ctx context.Context, c *node.Client, args []string) error {
 	if len(args) != 3 {
 		return errors.New("lead takes a name, a time to live and for how long")
@@ -191,7 +191,7 @@ func lead(ctx context.Context, c *node.Client, args []string) error {
 		}
 		say(map[string]any{"led": token, "until": now()})
 		release, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		_ = l.Release(release) // what was lost is another's by now
+		_ = l.Release(release) // another client may already own a lost lease
 		done()
 	}
 	return nil
@@ -199,9 +199,9 @@ func lead(ctx context.Context, c *node.Client, args []string) error {
 
 const loaders = 4
 
-// load KEY SECONDS PATIENCE adds one to keys again and again, with PATIENCE seconds for each call,
-// and says what became of it: of each key afterwards as much must be there as was acknowledged, and
-// no more than that and what is of unknown outcome.
+// load KEY SECONDS PATIENCE increments keys repeatedly, with a limit of PATIENCE seconds for each
+// call, and prints the result. Afterwards each key must have at least the number of acknowledged
+// increments, and at most that plus the increments of unknown outcome.
 func load(ctx context.Context, c *node.Client, args []string) error {
 	if len(args) != 3 {
 		return errors.New("load takes a key, for how long, and for how long each call")
@@ -262,7 +262,7 @@ func load(ctx context.Context, c *node.Client, args []string) error {
 				if err == nil || code == node.CodeOutcomeUnknown {
 					perhaps++
 				}
-				if err != nil { // it is not the failures' rate that is measured
+				if err != nil { // do not let failures dominate the rate
 					time.Sleep(10 * time.Millisecond)
 				}
 			}
@@ -292,12 +292,11 @@ func load(ctx context.Context, c *node.Client, args []string) error {
 	return nil
 }
 
-// momentBefore is by how much an instance may say too early that it has gone.
+// momentBefore is the most by which an instance may announce its end too early.
 const momentBefore = 100 * time.Millisecond
 
-// instance SERVICE TTL is one of a service's, until SIGTERM. Half of them take themselves from the
-// list then, the others end at once. All say when they went, which nobody asks of a service's
-// instances otherwise.
+// instance SERVICE TTL is an instance of a service, until SIGTERM. Then half of the instances
+// deregister, and the others end at once. All record the time of their end, only for the test.
 func instance(ctx context.Context, c *node.Client, args []string) error {
 	if len(args) != 2 {
 		return errors.New("instance takes a service and a time to live")
@@ -314,7 +313,7 @@ func instance(ctx context.Context, c *node.Client, args []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.Put(ctx, "gone/"+host, []byte("0")); err != nil { // making a key takes its time
+	if _, err := c.Put(ctx, "gone/"+host, []byte("0")); err != nil { // in advance, because creating a key takes time
 		return err
 	}
 	r, err := c.RegisterService(ctx, args[0], net.JoinHostPort(os.Getenv("POD_IP"), "8080"), node.TTL(ttl), node.Named(host))
@@ -332,8 +331,8 @@ func instance(ctx context.Context, c *node.Client, args []string) error {
 			return err
 		}
 	}
-	// What it says is a moment before it has gone, and not much more: while a write takes long, its
-	// lease is kept alive.
+	// The recorded time is a little before the end, but at most momentBefore. While a write takes
+	// long, the lease is kept alive.
 	for {
 		begin := time.Now()
 		if _, err := c.Put(last, "gone/"+host, fmt.Append(nil, begin.UnixNano())); err != nil {
@@ -345,8 +344,8 @@ func instance(ctx context.Context, c *node.Client, args []string) error {
 	}
 }
 
-// call SERVICE SECONDS calls a service's instances, each time the one that is named first, for so
-// long or until SIGTERM.
+// call SERVICE SECONDS calls instances of a service, each time the first in the list, until SECONDS
+// have passed or SIGTERM arrives.
 func call(ctx context.Context, c *node.Client, args []string) error {
 	if len(args) != 2 {
 		return errors.New("call takes a service and for how long")
@@ -360,7 +359,7 @@ func call(ctx context.Context, c *node.Client, args []string) error {
 	web := http.Client{Timeout: 500 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true}}
 	var mu sync.Mutex
 	calls, failed, none := 0, 0, 0
-	last, trouble := map[string]time.Time{}, map[string]int{} // of each instance the last call
+	last, trouble := map[string]time.Time{}, map[string]int{} // by instance: the time of its last call
 	var all sync.WaitGroup
 	for range 2 {
 		all.Go(func() {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""testpod's programs basics, hold, follow and spy, as in Go, with the Python libraries."""
+"""testpod's programs basics, hold, follow and spy, with the Python libraries instead of Go's."""
 
 import json
 import os
@@ -16,7 +16,7 @@ def say(**event: object) -> None:
 
 
 def basics(client: node.Client, key: str, other: str) -> None:
-    """Put, get and watch a key, and try another namespace's."""
+    """Put, get and watch a key, and try to read another namespace's key."""
     with client.watch([key]) as watch:
         last = ""
         for i in range(5):
@@ -42,7 +42,7 @@ def basics(client: node.Client, key: str, other: str) -> None:
 
 
 def hold(client: node.Client, name: str, ttl: str, then: str) -> None:
-    """Take a lock, and keep it until this is killed, or give it back."""
+    """Acquire a lock. Hold it until this process is killed, or release it."""
     say(waiting=True, pid=os.getpid())
     lock = client.lock(name, ttl=float(ttl), wait=120)
     say(token=str(lock.token), at=time.time())
@@ -52,8 +52,8 @@ def hold(client: node.Client, name: str, ttl: str, then: str) -> None:
 
 
 def follow(client: node.Client, stream: str, prefix: str, last: str, keys: str) -> None:
-    """Have the node push what is committed of the keys that begin with prefix, until so many of
-    them have the value last.
+    """Follow the commits of the keys that begin with prefix by push, until the given number of keys
+    have the value last.
     """
     client.open_stream(stream, {"objectBytes": 4096, "source": {"keys": {"prefix": prefix}}})
     records, done = 0, set()
@@ -69,7 +69,7 @@ def follow(client: node.Client, stream: str, prefix: str, last: str, keys: str) 
 
 
 def spy(client: node.Client, namespace: str, stream: str) -> None:
-    """Say what is had of another namespace's stream, by each way."""
+    """Print what this pod receives of another namespace's stream, by push and by pull."""
     said = {}
     for way in ("push", "pull"):
         try:

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// endless is the path at which a pod that serves sends until nobody reads any more.
+// endless is the path at which testpod serve sends data until the client stops reading.
 const endless = "/endless"
 
-// measured takes the arguments of a measurement.
+// measured parses the arguments of a measurement.
 func measured(args []string) (url string, length time.Duration, err error) {
 	if len(args) != 2 {
 		return "", 0, fmt.Errorf("it takes a URL and a number of seconds, not %d arguments", len(args))
@@ -23,7 +23,7 @@ func measured(args []string) (url string, length time.Duration, err error) {
 	return strings.TrimSuffix(args[0], "/"), time.Duration(seconds * float64(time.Second)), err
 }
 
-// pour reads for some time by one connection, which has begun before the time does.
+// pour reads for some time from one connection, which exists before the measurement begins.
 func pour(args []string) error {
 	url, length, err := measured(args)
 	if err != nil {
@@ -52,7 +52,7 @@ func pour(args []string) error {
 	return err
 }
 
-// dials asks for some time, by a connection each time.
+// dials sends requests for some time, each on a new connection.
 func dials(args []string) error {
 	url, length, err := measured(args)
 	if err != nil {

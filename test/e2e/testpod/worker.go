@@ -16,9 +16,9 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// tunnels sends forged messages of a chain by the tunnels of a node's switch, as root can on a node
-// that is in no chain: what members say to each other, answers to clients, and what the controller
-// asks of switches, under all addresses. Clients' requests are left out: a node may forward those.
+// tunnels sends forged chain messages through the tunnels of a node's switch, as root can on a node
+// that is not in a chain: messages between members, answers to clients, and requests of the
+// controller, from every address. It omits clients' requests, because a node may forward those.
 func (a *attacker) tunnels() {
 	links, err := net.Interfaces()
 	if err != nil {
@@ -51,7 +51,7 @@ func (a *attacker) tunnels() {
 					sent.Add(1)
 				}
 				if i%64 == 63 {
-					time.Sleep(time.Millisecond) // else the machine's other nodes have no processor
+					time.Sleep(time.Millisecond) // leave CPU time to the machine's other nodes
 				}
 			}
 		})
@@ -60,7 +60,7 @@ func (a *attacker) tunnels() {
 	a.sent, a.refused = int(sent.Load()), int(refused.Load())
 }
 
-// chainMessage is one of them.
+// chainMessage returns a random message of that kind.
 func (a *attacker) chainMessage(r *rand.Rand) []byte {
 	kinds := []struct {
 		op    wire.Op

@@ -1,6 +1,6 @@
-// Package direct has etcd's own tests use client/etcd: what they make with clientv3.New is made
-// here, and has its KV and Watcher replaced as a program does it that uses client/etcd. Every key
-// that a test names is placed before it is asked for.
+// Package direct makes etcd's own tests use client/etcd. The tests call its New instead of
+// clientv3.New. New replaces the KV and Watcher of the client as a program does that uses
+// client/etcd. Every key that a test names is placed before its request.
 package direct
 
 import (
@@ -18,15 +18,15 @@ import (
 	"github.com/netcraq/netcraq/test/etcdsuite/inplace"
 )
 
-// useTime is how long a program would wait for etcd to say what client/etcd has to know at first.
+// useTime is the time that a program would give client/etcd to read its configuration from etcd.
 const useTime = 5 * time.Second
 
-// New is clientv3.New, and the line that a program adds.
+// New is clientv3.New, followed by the call of client/etcd that a program adds.
 func New(cfg clientv3.Config) (*clientv3.Client, error) {
 	if len(cfg.Endpoints) == 0 {
 		return clientv3.New(cfg)
 	}
-	var places *inplace.Placement // set before there are roles to make
+	var places *inplace.Placement // set before a test can create a role
 	cfg.DialOptions = append(slices.Clone(cfg.DialOptions), grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
 			invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -52,7 +52,7 @@ func New(cfg clientv3.Config) (*clientv3.Client, error) {
 		return nil, fmt.Errorf("placing keys past client/etcd: %w", err)
 	}
 	c.KV = placing{c.KV, func(ctx context.Context, key string) {
-		places.Follow(c.Endpoints()) // a test may have given it others
+		places.Follow(c.Endpoints()) // a test may have changed the endpoints
 		places.Place(ctx, key)
 	}}
 	inplace.AtClose(c, func() {
@@ -64,10 +64,11 @@ func New(cfg clientv3.Config) (*clientv3.Client, error) {
 	return c, nil
 }
 
-// NewKV is the KV of a client: clientv3's own would go past client/etcd, which a program must not.
+// NewKV returns the client's KV. clientv3.NewKV would bypass client/etcd, which a program must not
+// do.
 func NewKV(c *clientv3.Client) clientv3.KV { return c.KV }
 
-// placing is a KV in which keys are placed before they are asked for.
+// placing is a KV that places keys before it uses them.
 type placing struct {
 	clientv3.KV
 	to func(ctx context.Context, key string)
@@ -100,7 +101,7 @@ func (p placing) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, e
 // Txn implements clientv3.KV.
 func (p placing) Txn(ctx context.Context) clientv3.Txn { return &txn{p.KV.Txn(ctx), ctx, p, nil} }
 
-// place places the keys that an operation names, each by itself.
+// place places the keys that an operation names singly.
 func (p placing) place(ctx context.Context, op clientv3.Op) {
 	if op.IsTxn() {
 		conditions, yes, no := op.Txn()
@@ -125,7 +126,7 @@ func (p placing) single(ctx context.Context, key, end []byte) {
 	}
 }
 
-// txn places the keys of a transaction as they become known.
+// txn places the keys of a transaction when it is committed.
 type txn struct {
 	clientv3.Txn
 	ctx context.Context

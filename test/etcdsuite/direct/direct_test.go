@@ -36,7 +36,7 @@ func (t noTxn) Then(...clientv3.Op) clientv3.Txn     { return t }
 func (t noTxn) Else(...clientv3.Op) clientv3.Txn     { return t }
 func (noTxn) Commit() (*clientv3.TxnResponse, error) { return nil, nil }
 
-// Each key that a request names by itself is placed before it; those of ranges are not.
+// A key that a request names singly is placed before the request; the keys of a range are not.
 func TestPlacing(t *testing.T) {
 	ctx := t.Context()
 	var placed []string
@@ -70,7 +70,7 @@ func TestPlacing(t *testing.T) {
 	}
 }
 
-// What clients have done is added up over processes.
+// The statistics of clients are added up over all processes.
 func TestUsed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "stats")
 	t.Setenv(EnvStats, path)

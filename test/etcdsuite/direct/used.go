@@ -12,11 +12,11 @@ import (
 	"github.com/netcraq/netcraq/client/etcd"
 )
 
-// EnvStats is the file to which each client adds, when it is closed, what client/etcd has done for
-// it: a line of JSON.
+// EnvStats names the file to which each client, when it is closed, appends the statistics of
+// client/etcd as a line of JSON.
 const EnvStats = "NETCRAQ_SUITE_STATS"
 
-// Used is what client/etcd has done for all clients that were closed.
+// Used is the sum of the statistics of all closed clients.
 type Used struct {
 	Clients int
 	etcd.Stats
@@ -42,7 +42,7 @@ func record(s etcd.Stats) error {
 	return f.Close()
 }
 
-// Sum adds up the lines of such a file.
+// Sum adds up the lines of a file of statistics.
 func Sum(from io.Reader) (Used, error) {
 	var u Used
 	u.Missed, u.Forwarded, u.Writes = map[string]uint64{}, map[string]uint64{}, map[string]uint64{}
@@ -65,7 +65,7 @@ func Sum(from io.Reader) (Used, error) {
 	}
 }
 
-// String says it in a line.
+// String formats the statistics as one line.
 func (u Used) String() string {
 	return fmt.Sprintf("%d clients: %d reads of one key were answered by the switches, %s were not though the key is placed, the switches were not asked for %s; writes under guards: %s",
 		u.Clients, u.Network, each(u.Missed), each(u.Forwarded), each(u.Writes))

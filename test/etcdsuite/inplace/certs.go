@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// certs are certificates as a gateway's flags name them.
+// certs are certificates in the form of a gateway's flags.
 type certs struct {
-	id       string   // of what they are
-	dir      string   // where they are
-	server   []string // flags: towards clients
-	upstream []string // flags: towards etcd
+	id       string   // identifies the content of the certificates
+	dir      string   // directory of the files
+	server   []string // flags for connections from clients
+	upstream []string // flags for connections to etcd
 }
 
 func (c certs) remove() {
@@ -26,8 +26,8 @@ func (c certs) remove() {
 	}
 }
 
-// certificates makes files of a client's configuration: the gateway shows etcd the client's own
-// certificate, and clients that of etcd's tests.
+// certificates writes the files for a client's configuration. The gateway presents the client's own
+// certificate to etcd, and the certificate of etcd's tests to clients.
 func certificates(t *tls.Config, endpoint string) (c certs, err error) {
 	if t == nil {
 		return c, nil
@@ -36,7 +36,7 @@ func certificates(t *tls.Config, endpoint string) (c certs, err error) {
 	ca := filepath.Join(fixtures, "ca.crt")
 	c.server = []string{"--cert-file", filepath.Join(fixtures, "server.crt"), "--key-file", filepath.Join(fixtures, "server.key.insecure")}
 	if strings.HasPrefix(endpoint, "http:") || strings.HasPrefix(endpoint, "unix:") {
-		return c, nil // plain text to etcd; the client insists on TLS all the same
+		return c, nil // plain text to etcd, although the client requires TLS
 	}
 	if c.dir, err = os.MkdirTemp("", "gw"); err != nil {
 		return c, err
@@ -52,7 +52,7 @@ func certificates(t *tls.Config, endpoint string) (c certs, err error) {
 		sum.Write(own.Certificate[0])
 		c.upstream = append(c.upstream, "--cert", cert, "--key", key)
 	}
-	if t.InsecureSkipVerify { // the servers made their certificates themselves
+	if t.InsecureSkipVerify { // the servers' certificates are self-signed
 		c.upstream = append(c.upstream, "--insecure-skip-tls-verify")
 	} else {
 		c.server = append(c.server, "--client-cert-auth", "--trusted-ca-file", ca)
@@ -62,7 +62,7 @@ func certificates(t *tls.Config, endpoint string) (c certs, err error) {
 	return c, nil
 }
 
-// shown is the certificate that a client shows, if it does.
+// shown returns the certificate that a client presents, if any.
 func shown(t *tls.Config) (*tls.Certificate, error) {
 	if t.GetClientCertificate != nil {
 		own, err := t.GetClientCertificate(&tls.CertificateRequestInfo{})

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// readyTime is how long a gateway is waited for.
+// readyTime is the time limit for a gateway to become ready.
 const readyTime = 20 * time.Second
 
-// gateway is a process that stands before some endpoints.
+// gateway is a gateway process in front of some endpoints.
 type gateway struct {
 	key     string
-	urls    []string // as many as there are endpoints
+	urls    []string // one for each endpoint
 	process *os.Process
 	stdout  *os.File
 	certs   certs
@@ -25,8 +25,8 @@ type gateway struct {
 	clients int
 }
 
-// Start starts a gateway before endpoints that are reached in plain text, at HOST:PORT or, without
-// one, at any free port, and gives its URL and what ends it as a crash would.
+// Start starts a gateway in front of endpoints without TLS. It listens at HOST:PORT, or at any free
+// port if listen is empty. Start returns the gateway's URL and a function that kills the gateway.
 func Start(listen string, endpoints ...string) (url string, end func(), err error) {
 	g, err := start(endpoints, []string{listen}, certs{})
 	if err != nil {
@@ -35,7 +35,7 @@ func Start(listen string, endpoints ...string) (url string, end func(), err erro
 	return g.urls[0], g.end, nil
 }
 
-// start starts one and waits until it is ready. No goroutine is left behind.
+// start starts a gateway and waits until it is ready. It leaves no goroutine behind.
 func start(endpoints, listen []string, c certs) (*gateway, error) {
 	scheme := "http"
 	args := []string{"etcd-monitor", "--endpoints", strings.Join(endpoints, ","), "--metrics-addr", "", "--log-level", "warn", "--max-request-bytes", "104857600", "--grpc-keepalive-min-time", "1ms"}
@@ -95,7 +95,7 @@ func start(endpoints, listen []string, c certs) (*gateway, error) {
 	return g, nil
 }
 
-// passwordFile writes a password where a gateway that starts can read it.
+// passwordFile writes a password to a file that a starting gateway can read.
 func passwordFile(password string) (string, error) {
 	f, err := os.CreateTemp("", "password")
 	if err != nil {
@@ -105,7 +105,7 @@ func passwordFile(password string) (string, error) {
 	return f.Name(), errors.Join(err, f.Close())
 }
 
-// end ends the process as a crash would: nothing of it is needed any more.
+// end kills the process, because nothing of it is needed any more.
 func (g *gateway) end() {
 	if g.places != nil {
 		g.places.Close()

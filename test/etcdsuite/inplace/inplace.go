@@ -1,6 +1,6 @@
-// Package inplace puts a gateway between etcd's own tests and their etcd: what their framework
-// connects to a member is connected to a gateway before that member. The gateways are the command
-// that ships, each a process of its own, because the tests count the goroutines of theirs.
+// Package inplace puts gateways between etcd's own tests and their etcd: the tests' framework
+// connects to a gateway in front of a member instead of the member. Each gateway is the released
+// command in its own process, because the tests count the goroutines of theirs.
 package inplace
 
 import (
@@ -18,41 +18,41 @@ import (
 	"google.golang.org/grpc"
 )
 
-// What the runner of the suites tells the tests' processes, in their environment.
+// Environment variables by which the runner of the suites configures the tests' processes.
 const (
 	// EnvGateway is the gateway's binary.
 	EnvGateway = "NETCRAQ_SUITE_GATEWAY"
 	// EnvFixtures is the directory of the certificates of etcd's tests.
 	EnvFixtures = "NETCRAQ_SUITE_FIXTURES"
-	// EnvLog is the file to which gateways write what they have to say.
+	// EnvLog names the file for the gateways' logs.
 	EnvLog = "NETCRAQ_SUITE_LOG"
-	// EnvController is the admin API of the controller of the switches, and EnvSlots the file of
-	// the slots in them that keys are placed in; without them nothing is placed.
+	// EnvController is the address of the admin API of the switches' controller. EnvSlots names the
+	// file of the slots in which keys are placed. Without them, no key is placed.
 	EnvController = "NETCRAQ_SUITE_CONTROLLER"
 	EnvSlots      = "NETCRAQ_SUITE_SLOTS"
-	// EnvPassword is the password that the tests give to root, where keys are placed: gateways have
-	// business of their own in etcd, and do it as root.
+	// EnvPassword is the password that the tests give to root, for runs with placed keys. Gateways
+	// read and write keys of their own in etcd, and do that as root.
 	EnvPassword = "NETCRAQ_SUITE_PASSWORD"
-	// EnvFlags are flags that gateways are given besides, with spaces between them.
+	// EnvFlags are additional flags for gateways, separated by spaces.
 	EnvFlags = "NETCRAQ_SUITE_FLAGS"
 )
 
-// running are the gateways that have clients, by what they stand before.
+// running has the gateways with clients, by endpoints and certificates.
 var running = struct {
 	sync.Mutex
 	gateways map[string]*gateway
 }{gateways: map[string]*gateway{}}
 
-// NewClient is clientv3.New, with a gateway before the endpoints. Clients of the same endpoints and
-// certificates share one, which ends with the last of them.
+// NewClient is clientv3.New, with a gateway in front of the endpoints. Clients with the same
+// endpoints and certificates share a gateway, which ends with the last of them.
 func NewClient(cfg clientv3.Config) (*clientv3.Client, error) {
 	if len(cfg.Endpoints) == 0 {
 		return clientv3.New(cfg)
 	}
 	if secure := strings.HasPrefix(cfg.Endpoints[0], "https:") ||
 		strings.HasPrefix(cfg.Endpoints[0], "unixs:"); secure || cfg.TLS != nil {
-		// etcd's framework, too, connects to etcd first and then puts its proxy before it: who is
-		// not let in has an error here.
+		// Connect to etcd first, as etcd's framework does with its own proxy. A client that etcd
+		// rejects gets its error here.
 		c, err := clientv3.New(cfg)
 		if err != nil {
 			return nil, err
@@ -76,13 +76,12 @@ func NewClient(cfg clientv3.Config) (*clientv3.Client, error) {
 	return c, nil
 }
 
-// AtClose has something done once when a client is closed.
+// AtClose calls a function once when a client is closed.
 func AtClose(c *clientv3.Client, then func()) {
 	c.Lease = &closes{Lease: c.Lease, then: sync.OnceFunc(then)}
 }
 
-// closes is a client's leases. A client closes them when it is closed, last of all but its
-// connection.
+// closes is the Lease of a client. A client closes it last, just before its connection.
 type closes struct {
 	clientv3.Lease
 	then func()
@@ -93,7 +92,7 @@ func (c *closes) Close() error {
 	return c.Lease.Close()
 }
 
-// take gives a gateway before the endpoints of cfg, another one's or a new one.
+// take returns a gateway in front of the endpoints of cfg: a running one, or a new one.
 func take(cfg clientv3.Config) (*gateway, error) {
 	endpoints, err := absolute(cfg.Endpoints)
 	if err != nil {
@@ -127,7 +126,7 @@ func take(cfg clientv3.Config) (*gateway, error) {
 	return g, nil
 }
 
-// leave is what a client does at its end.
+// leave releases a client's gateway when the client is closed.
 func (g *gateway) leave() {
 	running.Lock()
 	defer running.Unlock()
@@ -137,9 +136,9 @@ func (g *gateway) leave() {
 	}
 }
 
-// absolute are endpoints as a process in another directory has to name them, too: those of etcd's
-// tests are sockets in the directory of the test. The path of a socket has a hundred bytes at most,
-// and the tests have long names, so there is a link to that directory.
+// absolute makes endpoints valid in other directories. etcd's tests use sockets in the test's
+// directory. A socket's path is limited to about a hundred bytes, and the tests have long names, so
+// absolute uses a link to the directory.
 func absolute(endpoints []string) (out []string, err error) {
 	for _, e := range endpoints {
 		scheme, rest, ok := strings.Cut(e, ":")
@@ -162,13 +161,13 @@ func absolute(endpoints []string) (out []string, err error) {
 	return out, nil
 }
 
-// links are to directories. They are removed with the tests' temporary directory.
+// links are short links to directories. They are removed with the tests' temporary directory.
 var links = struct {
 	sync.Mutex
 	paths map[string]string
 }{paths: map[string]string{}}
 
-// linkTo gives a short name of a directory.
+// linkTo returns a short name for a directory.
 func linkTo(dir string) (string, error) {
 	links.Lock()
 	defer links.Unlock()
@@ -185,8 +184,8 @@ func linkTo(dir string) (string, error) {
 
 var errClosed = errors.New("the gateway ended before it was ready")
 
-// first places what a request is about before it is sent, and does for a new role what docs/etcd.md
-// asks for.
+// first places the keys of a request before the request is sent. For a new role, it grants the
+// permissions that docs/etcd.md requires.
 func (p *Placement) first(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
 	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	for _, key := range keysOf(request) {

@@ -20,26 +20,27 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/placement"
 )
 
-// root is who gateways and placement are, where etcd asks.
+// root is the etcd user of gateways and placement, if etcd requires authentication.
 const root = "root"
 
-// placeTime is how long a key may take to be placed, and placePart which part of what its request
-// has: a test is about the request. What takes longer (the cluster has no quorum, or asks who is
-// there) is not placed.
+// placeTime and placePart limit the time for placing a key: at most placeTime, and at most
+// 1/placePart of the time limit of its request, because the test is about the request. A key that
+// takes longer, for example because the cluster has no quorum or requires authentication, is not
+// placed.
 const (
 	placeTime = 2 * time.Second
 	placePart = 4
 	grantTime = 10 * time.Second // for the permissions of a role
 )
 
-// Placement places keys of one cluster, past its gateways.
+// Placement places keys of one cluster, directly and not through its gateways.
 type Placement struct {
-	client  *clientv3.Client // past the gateways
+	client  *clientv3.Client // connects directly to etcd
 	store   placement.Store
 	cluster uint64
 }
 
-// known are the keys that are placed, or are not to be tried again, by cluster.
+// known has, by cluster, the keys that are placed or that cannot be placed.
 var known = struct {
 	sync.Mutex
 	keys map[uint64]map[string]bool
@@ -58,17 +59,17 @@ func NewPlacement(endpoints []string, t *tls.Config) (*Placement, error) {
 	return &Placement{client: client, store: placement.Store{KV: client, Prefix: placement.DefaultPrefix}}, nil
 }
 
-// Follow has keys placed by other members of the cluster from now on.
+// Follow makes the placement use other members of the cluster from then on.
 func (p *Placement) Follow(endpoints []string) {
 	if !slices.Equal(endpoints, p.client.Endpoints()) {
 		p.client.SetEndpoints(endpoints...)
 	}
 }
 
-// Close ends the connection. What is placed stays so.
+// Close closes the connection. Placed keys stay placed.
 func (p *Placement) Close() { p.client.Close() }
 
-// Place places a key that is not, if it can be. Whoever asks for a key meanwhile waits.
+// Place places a key, if it is not placed yet and can be. Concurrent calls for the key wait.
 func (p *Placement) Place(ctx context.Context, key string) {
 	if placement.Check(p.store.Prefix, key) != nil || strings.HasPrefix(key, "/netcraq/") || ctx.Err() != nil ||
 		p.client.Ctx().Err() != nil {
@@ -107,7 +108,7 @@ func (p *Placement) Place(ctx context.Context, key string) {
 	}
 }
 
-// letWrite gives a role the permissions that who writes through a gateway needs (docs/etcd.md,
+// letWrite gives a role the permissions that a client of a gateway needs to write (docs/etcd.md,
 // Where etcd looks at who asks).
 func (p *Placement) letWrite(ctx context.Context, role string) error {
 	return p.grant(ctx, role, clientv3.PermissionType(clientv3.PermRead), p.store.Prefix+"placed/", p.store.Prefix+"sessions/")
@@ -131,7 +132,7 @@ func (p *Placement) grant(ctx context.Context, role string, what clientv3.Permis
 	return nil
 }
 
-// keysOf are the keys that a request names, each by itself.
+// keysOf returns the keys that a request names singly.
 func keysOf(request any) (out []string) {
 	single := func(key, end []byte) {
 		if len(key) > 0 && len(end) == 0 {
@@ -165,10 +166,11 @@ func keysOf(request any) (out []string) {
 	return out
 }
 
-// slotLine is how long a slot's line is, so that they can be taken one after the other.
+// slotLine is the fixed length of a slot's line, so that processes can take one line after the
+// other.
 const slotLine = 80
 
-// WriteSlots writes slots that nothing is in yet, for NextSlot.
+// WriteSlots writes unused slots to a file, for NextSlot.
 func WriteSlots(path string, slots []placement.Entry) error {
 	var b strings.Builder
 	for _, e := range slots {
@@ -184,7 +186,7 @@ func WriteSlots(path string, slots []placement.Entry) error {
 	return os.WriteFile(path, []byte(b.String()), 0o600)
 }
 
-// NextSlot gives each slot of a file once, to all processes that ask.
+// NextSlot returns each slot of a file once, over all processes that call it.
 func NextSlot(path string) (e placement.Entry, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package module has the traffic and the validation of etcd's robustness tests run through
-// gateways. Their own driver takes binaries of etcd with failpoints built in; this one takes etcd
-// servers in this process, gateways before them, and kills both. It is run by test/etcdsuite,
-// which says in the environment what gateways there are.
+// Package module runs the traffic and the validation of etcd's robustness tests through gateways.
+// Their own driver requires etcd binaries with failpoints. This driver uses etcd servers in this
+// process and gateways in front of them, and kills both. test/etcdsuite runs it, and describes the
+// gateways in the environment.
 package module
 
 import (
@@ -34,15 +34,15 @@ import (
 )
 
 const (
-	trafficTime  = 4 * time.Second // without faults; with them it takes as long before, between and after
+	trafficTime  = 4 * time.Second // without faults; with faults, for each of the phases before, between and after them
 	validateTime = time.Minute
-	watchTime    = 10 * time.Second // for the last write to be seen by all watches
+	watchTime    = 10 * time.Second // for all watches to see the last write
 	clients      = 8
 )
 
-// The traffic of etcd's robustness tests goes through a gateway before each of three members, or
-// straight to them: undisturbed, and while a member and then a gateway dies. What clients and
-// watches were told has to pass etcd's own validation.
+// The traffic of etcd's robustness tests goes through a gateway in front of each of three members,
+// or directly to the members. It runs undisturbed, and while first a member and then a gateway is
+// killed. The clients' and watches' observations must pass etcd's own validation.
 
 func TestPut(t *testing.T)       { robustness(t, traffic.EtcdPut, traffic.LowTraffic, false) }
 func TestPutKilled(t *testing.T) { robustness(t, traffic.EtcdPut, traffic.LowTraffic, true) }
@@ -55,11 +55,11 @@ func TestDeleteLeaseKilled(t *testing.T) {
 func TestKubernetes(t *testing.T)       { robustness(t, traffic.Kubernetes, traffic.LowTraffic, false) }
 func TestKubernetesKilled(t *testing.T) { robustness(t, traffic.Kubernetes, traffic.LowTraffic, true) }
 
-// system is a cluster and what clients are connected to.
+// system is a cluster with its clients' endpoints.
 type system struct {
 	t         *testing.T
 	cluster   *etcdtest.Cluster
-	endpoints []string // for clients: one for each member
+	endpoints []string // one for each member
 	mu        sync.Mutex
 	ends      []func()
 }
@@ -84,7 +84,7 @@ func newSystem(t *testing.T) *system {
 	return s
 }
 
-// gateway starts a gateway. It knows all members, and begins with its own.
+// gateway starts a gateway. It knows all members, and uses its own member first.
 func (s *system) gateway(i int, listen string) (url string, end func()) {
 	all := s.cluster.Endpoints()
 	url, end, err := inplace.Start(listen, append(all[i:], all[:i]...)...)
@@ -94,7 +94,7 @@ func (s *system) gateway(i int, listen string) (url string, end func()) {
 	return url, sync.OnceFunc(end)
 }
 
-// disturb kills a member and starts it again, and then the same with a gateway.
+// disturb kills and restarts a member, and then a gateway.
 func (s *system) disturb() {
 	leader := s.cluster.Leader()
 	s.cluster.Kill(leader)
@@ -124,7 +124,7 @@ func robustness(t *testing.T, load traffic.Traffic, profile traffic.Profile, fau
 	ctx := t.Context()
 
 	first := s.client(ids, began, s.endpoints...)
-	if _, err := first.Put(ctx, "start", "true"); err != nil { // the validation asks for it
+	if _, err := first.Put(ctx, "start", "true"); err != nil { // etcd's validation requires this write
 		t.Fatal(err)
 	}
 	var reports []report.ClientReport
@@ -196,7 +196,7 @@ func robustness(t *testing.T, load traffic.Traffic, profile traffic.Profile, fau
 	}
 	reports, persisted := events.translate(t, reports)
 	if keys {
-		if hits == 0 && !load.ExpectUniqueRevision() { // not that of Kubernetes, which lists
+		if hits == 0 && !load.ExpectUniqueRevision() { // except the traffic of Kubernetes, which lists
 			t.Errorf("the switches answered no get: this shows nothing\n%s", why)
 		}
 		defer lenient()()
@@ -212,8 +212,8 @@ func robustness(t *testing.T, load traffic.Traffic, profile traffic.Profile, fau
 	}
 }
 
-// hits is how many gets the switches have answered, to the gateways that run now, and why not the
-// others.
+// hits returns the number of gets that the switches have answered for the running gateways, and the
+// reasons why they did not answer the others.
 func (s *system) hits() (n int, all string) {
 	for i := range s.ends {
 		r, err := http.Get(s.endpoints[i] + "/proxy/metrics")
@@ -251,7 +251,7 @@ func (s *system) client(ids identity.Provider, began time.Time, endpoints ...str
 	return c
 }
 
-// place places the keys of the traffic that are known, and every other when it is created.
+// place places the known keys of the traffic, and every other key when it is created.
 func (s *system) place() {
 	p, err := inplace.NewPlacement(s.cluster.Endpoints(), nil)
 	if err != nil {
@@ -279,7 +279,7 @@ func (s *system) place() {
 	})
 }
 
-// watchAll watches everything from a revision on until it has seen the last write.
+// watchAll watches all keys from a revision until it has seen the last write.
 func watchAll(t *testing.T, c *client.RecordingClient, from int64, last <-chan struct{}, end func() int64) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

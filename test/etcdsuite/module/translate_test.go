@@ -17,14 +17,14 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
-// own is what the names of the keys begin with that gateways and placement write. They take
-// revisions of the same store, which the model knows nothing about.
+// own is the prefix of the keys that gateways and placement write. These writes use revisions of
+// the same store, which the model does not know about.
 const own = "/netcraq/"
 
-// follower sees every event at etcd itself.
+// follower receives every event directly from etcd.
 type follower struct {
 	t      *testing.T
-	began  int64 // the revision after which
+	began  int64 // revision before the first event
 	mu     sync.Mutex
 	seen   int64
 	events map[int64][]*clientv3.Event
@@ -54,7 +54,7 @@ func follow(t *testing.T, endpoints []string) *follower {
 	return f
 }
 
-// until waits until a revision was seen.
+// until waits until the follower has seen a revision.
 func (f *follower) until(revision int64) *follower {
 	for end := time.Now().Add(watchTime); ; time.Sleep(10 * time.Millisecond) {
 		f.mu.Lock()
@@ -69,7 +69,8 @@ func (f *follower) until(revision int64) *follower {
 	}
 }
 
-// revisions are those of what clients wrote, in order: the model counts only these, from 2 on.
+// revisions returns the revisions of the clients' writes, in order. The model numbers only these,
+// from 2 on.
 func (f *follower) revisions() (out []int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,8 +83,8 @@ func (f *follower) revisions() (out []int64) {
 	return out
 }
 
-// translate makes reports of what an etcd would have said that has only the clients' keys, and says
-// in which order their writes were executed.
+// translate converts reports into those of an etcd that has only the clients' keys. It also returns
+// the clients' writes in the order of their execution.
 func (f *follower) translate(t *testing.T, reports []report.ClientReport) ([]report.ClientReport, []model.EtcdRequest) {
 	theirs := f.revisions()
 	number := func(real int64) int64 {
@@ -166,9 +167,10 @@ func responseOf(r model.MaybeEtcdResponse, number func(int64) int64) model.Maybe
 	return r
 }
 
-// watchOf takes what clients should not see out of a watch, and says how much that was.
+// watchOf removes from a watch what clients should not see, and returns the number of removed
+// events.
 func watchOf(w *model.WatchOperation, number func(int64) int64) (shown int) {
-	if w.Request.Revision != 0 { // the next of the clients' revisions
+	if w.Request.Revision != 0 { // the next revision of a client's write
 		w.Request.Revision = number(w.Request.Revision-1) + 1
 	}
 	for i := range w.Responses {
@@ -190,9 +192,9 @@ func watchOf(w *model.WatchOperation, number func(int64) int64) (shown int) {
 	return shown
 }
 
-// persisted finds for each revision the client's request that made it. Puts are of values that are
-// there once. Of deletions the answers tell; of those without an answer any that could have done it
-// will do.
+// persisted finds, for each revision, the client's request that created it. The value of a put is
+// unique. For a deletion, the answer has the revision. A deletion without an answer matches any
+// revision that it could have created.
 func (f *follower) persisted(t *testing.T, revisions []int64, number func(int64) int64,
 	operations []porcupine.Operation) (out []model.EtcdRequest) {
 	type put struct {
@@ -267,8 +269,8 @@ func (f *follower) persisted(t *testing.T, revisions []int64, number func(int64)
 	return out
 }
 
-// used says whether a key was attached to a lease after a revision, so that it was not revoked
-// until then.
+// used returns whether a key was attached to a lease after a revision, so the lease was not revoked
+// before that.
 func (f *follower) used(lease, revision int64) bool {
 	for r, events := range f.events {
 		if r > revision && slices.ContainsFunc(events, func(e *clientv3.Event) bool { return e.Kv.Lease == lease }) {
@@ -278,8 +280,8 @@ func (f *follower) used(lease, revision int64) bool {
 	return false
 }
 
-// lenient has the model allow what docs/etcd.md says about an answer from the network: the revision
-// in the header of a get of one key may be older than the store's, but not older than the key's.
+// lenient makes the model accept what docs/etcd.md says about an answer from the network: the
+// revision in the header of a get may be older than the store's, but not older than the key's.
 func lenient() (restore func()) {
 	exact := model.NonDeterministicModel
 	easy := exact

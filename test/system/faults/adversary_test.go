@@ -22,42 +22,41 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// adversaryLease is longer than TestSurvive's: there it is measured how long things take, here
-// members should be lost by what is done to them, not by a busy machine.
+// adversaryLease is longer than TestSurvive's lease. TestSurvive measures durations; here the
+// faults should lose members, and not a busy machine.
 const adversaryLease = 600 // milliseconds
 
-// generation is how long the clients use the same names. Each has a history of its own, so that
-// checking a long run stays possible, and all its keys are removed in the end.
+// generation is the time for which clients use the same names. Each generation has its own history,
+// so that a long run can be checked, and all its keys are removed at its end.
 const generation = 8 * time.Second
 
-// What names each generation has: some stay where they are, some wander from chain to chain, some
-// are removed and added again.
+// kindsOfName are the names of each generation: some keys stay in their chain, some move between
+// chains, and some are removed and added again.
 var kindsOfName = []string{"stays", "wanders", "wanders-too", "comes-and-goes", "goes-and-comes"}
 
-// TestAdversary has clients that know keys by their names continue while everything around them is
-// done to the network at once, as an adversary did it: clients are stopped for longer than their
-// sessions last and continue with what they had begun; of two controllers the one that leads is
-// killed or stopped, at any point of moves, removals and recoveries; keys are moved, removed and
-// added all the time; members of chains are killed or cut off and brought in again; and a switch
-// that is in no chain comes and goes. The cables lose, double and reorder frames. The clients' own
-// word is taken for what was executed. `make survive` is the long run: NETCRAQ_SURVIVE_ENGINES and
-// _SECONDS are as for TestSurvive.
+// TestAdversary: clients that know keys by name continue while an adversary does everything to the
+// network at once. Clients are stopped for longer than their sessions last, and then continue. The
+// leading one of two controllers is killed or stopped, at any point of moves, removals and
+// recoveries. Keys are moved, removed and added all the time. Members of chains are killed or cut
+// off, and brought in again. A switch outside the chains comes and goes. The cables lose, double
+// and reorder frames. The clients' own reports say what was executed, and must be linearizable.
+// `make survive` is the long run: NETCRAQ_SURVIVE_ENGINES and _SECONDS are as for TestSurvive.
 func TestAdversary(t *testing.T) {
 	for _, engine := range strings.Split(setting("ENGINES", "auto"), ",") {
 		t.Run(engine, func(t *testing.T) { adversary(t, engine) })
 	}
 }
 
-// adversaryRun is one run of it.
+// adversaryRun is one run of TestAdversary.
 type adversaryRun struct {
 	*lab.Team
-	api  *admin.Client // of whichever controller answers
+	api  *admin.Client // reaches whichever controller answers
 	end  time.Time
 	done [faultKinds]atomic.Int64
 	wg   sync.WaitGroup
 }
 
-// What is done to the network.
+// The faults.
 const (
 	clientStopped = iota
 	controllerKilled
@@ -112,7 +111,7 @@ func adversary(t *testing.T, engine string) {
 	}
 	calls, unknown := 0, 0
 	var checks sync.WaitGroup
-	least := 20 * int(duration.Seconds()) // calls; on a busy machine it continues in peace until they are made
+	least := 20 * int(duration.Seconds()) // calls; a busy machine continues without faults until they are made
 	last := r.end.Add(40 * time.Second)
 	for g := 0; g == 0 || time.Now().Before(r.end) || time.Now().Before(last) && calls < least && !t.Failed(); g++ {
 		history := r.generation(g, guests)
@@ -134,7 +133,7 @@ func adversary(t *testing.T, engine string) {
 		did = append(did, fmt.Sprintf("%d %s", n, faultNames[i]))
 		switch {
 		case n > 0:
-		case duration < time.Minute: // on a busy machine there is no time for one of each
+		case duration < time.Minute: // a busy machine may have no time for one of each
 			t.Logf("no %s in this short run", faultNames[i])
 		default:
 			t.Errorf("no %s: this says little", faultNames[i])
@@ -146,7 +145,7 @@ func adversary(t *testing.T, engine string) {
 	}
 }
 
-// try does something with the admin API within 2 s. The controller that is asked may be stopped.
+// try makes a call of the admin API with a limit of 2 s, because the controller may be stopped.
 func (r *adversaryRun) try(do func(context.Context) error) error { return r.within(2*time.Second, do) }
 
 func (r *adversaryRun) within(limit time.Duration, do func(context.Context) error) error {
@@ -155,14 +154,14 @@ func (r *adversaryRun) within(limit time.Duration, do func(context.Context) erro
 	return do(ctx)
 }
 
-// over says whether it is time to end, after a pause of between one half of it and the whole.
+// over returns whether it is time to end, after a pause between pause/2 and pause.
 func (r *adversaryRun) over(random *rand.Rand, pause time.Duration) bool {
 	time.Sleep(pause/2 + time.Duration(random.Int64N(int64(pause/2))))
 	return !time.Now().Before(r.end)
 }
 
-// stopClients stops client processes for longer than their sessions last: others lease the same
-// numbers meanwhile.
+// stopClients stops client processes for longer than their sessions last. Meanwhile others lease
+// the same session numbers.
 func (r *adversaryRun) stopClients(random *rand.Rand, guests []*lab.Host) {
 	const ttl = 2 * time.Second // of the sessions (writeTopology)
 	for !r.over(random, 2*time.Second) {
@@ -174,8 +173,8 @@ func (r *adversaryRun) stopClients(random *rand.Rand, guests []*lab.Host) {
 	}
 }
 
-// disturbControllers kills the controller that leads and starts it again, or stops it for a while,
-// after which it may still think that it leads.
+// disturbControllers kills the leading controller and restarts it, or stops it for a while. A
+// stopped controller may then still assume that it leads.
 func (r *adversaryRun) disturbControllers(random *rand.Rand) {
 	for n := 0; !r.over(random, 3*time.Second); n++ {
 		i := r.Leader()
@@ -194,10 +193,10 @@ func (r *adversaryRun) disturbControllers(random *rand.Rand) {
 	}
 }
 
-// disturbMembers kills members of a chain, or cuts them off from the controllers, and brings in
-// what is missing.
+// disturbMembers kills members of a chain, or cuts them off from the controllers, and brings
+// missing members back.
 func (r *adversaryRun) disturbMembers(random *rand.Rand) {
-	var down func() // undoes what is done
+	var down func() // undoes the last fault
 	for n := 0; !r.over(random, time.Second); n++ {
 		chains, err := r.whole()
 		if err != nil {
@@ -223,8 +222,8 @@ func (r *adversaryRun) disturbMembers(random *rand.Rand) {
 	}
 }
 
-// whole brings in what is not a member of its chain and gives the chains when they are as the
-// topology has them.
+// whole brings missing members into their chains, and returns the chains once all have the
+// topology's members.
 func (r *adversaryRun) whole() (chains []admin.Chain, err error) {
 	for end := time.Now().Add(40 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if err = r.try(func(ctx context.Context) error { chains, err = r.api.Chains(ctx); return err }); err != nil {
@@ -245,7 +244,7 @@ func (r *adversaryRun) whole() (chains []admin.Chain, err error) {
 					_, err := r.api.Recover(ctx, spec.Name, name)
 					return err
 				})
-				// as it says: another chain needs it as it is
+				// the error asks for it, because another chain needs the switch's values
 				if err != nil && strings.Contains(err.Error(), "or restart it") && !r.lastMember(name) {
 					i := r.numberOf(name)
 					r.Network.KillSwitch(i)
@@ -260,8 +259,8 @@ func (r *adversaryRun) whole() (chains []admin.Chain, err error) {
 	return nil, fmt.Errorf("not whole within 40 s: %v: %+v", err, chains)
 }
 
-// lastMember says whether a chain may have no other member: its values would go with the switch,
-// and what is read afterwards would not be what was written.
+// lastMember returns whether a chain may have no other member. Killing that member would lose the
+// chain's values, and reads would not be linearizable.
 func (r *adversaryRun) lastMember(sw string) bool {
 	var chains []admin.Chain
 	err := r.try(func(ctx context.Context) (err error) { chains, err = r.api.Chains(ctx); return err })
@@ -277,7 +276,7 @@ func (r *adversaryRun) numberOf(sw string) int {
 	return slices.Index([]string{"", "s1", "s2", "s3", "s4", "s5"}, sw)
 }
 
-// disturbOutsider has the switch that is in no chain come and go.
+// disturbOutsider kills and restarts the switch that is in no chain.
 func (r *adversaryRun) disturbOutsider(random *rand.Rand) {
 	const outside = 5
 	for n := 0; !r.over(random, 2*time.Second); n++ {
@@ -296,8 +295,8 @@ func (r *adversaryRun) disturbOutsider(random *rand.Rand) {
 	}
 }
 
-// generation has the clients use a set of names for a while, while those who have to move, remove
-// and add these do so.
+// generation runs the clients on a set of names for a while, and the goroutines that move, remove
+// and add these.
 func (r *adversaryRun) generation(g int, guests []*lab.Host) (history []linearizable.Call) {
 	var mu sync.Mutex
 	add := func(all ...linearizable.Call) {
@@ -345,7 +344,7 @@ func (r *adversaryRun) generation(g int, guests []*lab.Host) (history []lineariz
 	return history
 }
 
-// find asks until a controller knows where a name is, or that it is nowhere.
+// find asks until a controller knows where a name is, or that it does not exist.
 func (r *adversaryRun) find(name string) (k admin.Key, there bool) {
 	var err error
 	for end := time.Now().Add(25 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -362,7 +361,7 @@ func (r *adversaryRun) find(name string) (k admin.Key, there bool) {
 	return k, false
 }
 
-// addName adds a key, with a value that names nobody else, until it is there.
+// addName adds a key with a unique value, and retries until the key exists.
 func (r *adversaryRun) addName(name, chain string, n int) []linearizable.Call {
 	x := linearizable.Call{Client: -1, Name: name, Op: linearizable.Add, Value: fmt.Sprint("new.", n),
 		Begin: time.Now().UnixNano()}
@@ -371,8 +370,8 @@ func (r *adversaryRun) addName(name, chain string, n int) []linearizable.Call {
 			_, err := r.api.AddKey(ctx, chain, admin.KeySpec{Name: name, Value: []byte(x.Value)})
 			return err
 		})
-		// Of an error nobody knows whether it was added, and a controller that takes over may be
-		// about to bring that to its end.
+		// After an error, the key may have been added, and a new controller may still be completing
+		// that.
 		if k, there := r.find(name); there {
 			x.Key, x.End = k.KeyID, time.Now().UnixNano()
 			first := x
@@ -386,7 +385,7 @@ func (r *adversaryRun) addName(name, chain string, n int) []linearizable.Call {
 	}
 }
 
-// removeName removes a key, until it is nowhere.
+// removeName removes a key, and retries until the key does not exist.
 func (r *adversaryRun) removeName(name string, k admin.Key) []linearizable.Call {
 	x := linearizable.Call{Client: -1, Name: name, Op: linearizable.Remove, Key: k.KeyID, Begin: time.Now().UnixNano()}
 	for {
@@ -400,8 +399,8 @@ func (r *adversaryRun) removeName(name string, k admin.Key) []linearizable.Call 
 	}
 }
 
-// comeAndGo removes a key and adds it again, over and over. Some stay away until another controller
-// has taken over, which must know only by the record which versions the name has had.
+// comeAndGo removes a key and adds it again, repeatedly. Some keys stay away until another
+// controller leads. That one knows only from the record which versions the name has had.
 func (r *adversaryRun) comeAndGo(name string, end time.Time, random *rand.Rand) (history []linearizable.Call) {
 	for n := 1; ; n++ {
 		time.Sleep(time.Duration(random.Int64N(int64(500 * time.Millisecond))))
@@ -423,7 +422,7 @@ func (r *adversaryRun) comeAndGo(name string, end time.Time, random *rand.Rand) 
 	}
 }
 
-// wander moves a key to the other chain and back.
+// wander moves a key to the other chain and back, repeatedly.
 func (r *adversaryRun) wander(name string, end time.Time, random *rand.Rand) (history []linearizable.Call) {
 	k, _ := r.find(name)
 	for {
@@ -438,7 +437,7 @@ func (r *adversaryRun) wander(name string, end time.Time, random *rand.Rand) (hi
 		x := linearizable.Call{Client: -2, Name: name, Op: linearizable.Move, Key: k.KeyID, Begin: time.Now().
 			UnixNano()}
 		r.try(func(ctx context.Context) error { _, err := r.api.MoveKey(ctx, k.Chain, name, to); return err })
-		// a move that has begun continues, or is undone, before a controller says where the key is
+		// a controller completes or undoes an earlier move before it says where the key is
 		now, there := r.find(name)
 		if !there {
 			r.Network.T.Errorf("%s was lost by a move", name)
@@ -455,8 +454,9 @@ func (r *adversaryRun) wander(name string, end time.Time, random *rand.Rand) (hi
 
 // checkNamed checks the history of a generation.
 func checkNamed(t *testing.T, g int, history []linearizable.Call) {
-	// A key that is on its way is out of sight, first at one switch and then at all, and comes back
-	// if it is not moved: meanwhile no slot says nothing (docs/consistency.md).
+	// A key that is being moved becomes hidden at one switch after the other. It becomes visible
+	// again if the move fails. In between, an answer without a slot says nothing about the key
+	// (docs/consistency.md).
 	hidden := func(x linearizable.Call) bool {
 		return x.Absent && slices.ContainsFunc(history, func(m linearizable.Call) bool {
 			return m.Op == linearizable.Move && m.Key == x.Key && m.Begin < x.End && x.Begin < m.End

@@ -19,9 +19,9 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// The tests of members that come back by themselves: nobody types a command here.
+// Tests of members that come back automatically: no operator types a command.
 
-// comebackLoad is clients at every host of a network, until it is ended.
+// comebackLoad is clients at every host of a network, until the load is ended.
 type comebackLoad struct {
 	t     *testing.T
 	nw    *lab.Network
@@ -29,13 +29,13 @@ type comebackLoad struct {
 	hot   []uint32
 	ended string
 	wg    sync.WaitGroup
-	admin atomic.Pointer[admin.Client] // the controller that keeps the clients' sessions
+	admin atomic.Pointer[admin.Client] // the controller that keeps the clients' sessions alive
 
 	mu      sync.Mutex
 	history []linearizable.Call
 }
 
-// startLoad places keys and has n clients ask for them.
+// startLoad places keys and starts n clients that use them.
 func startLoad(t *testing.T, nw *lab.Network, c *lab.Controller, n int, most time.Duration) *comebackLoad {
 	t.Helper()
 	var specs []admin.KeySpec
@@ -86,11 +86,11 @@ func startLoad(t *testing.T, nw *lab.Network, c *lab.Controller, n int, most tim
 	return l
 }
 
-// moved: another controller has taken c's place, and c is that one.
+// moved switches to another controller, which has taken c's place and is in c now.
 func (l *comebackLoad) moved() { l.admin.Store(l.c.API) }
 
-// end ends the load, checks that nothing was lost and that what clients were told is linearizable,
-// and says what they waited for.
+// end ends the load, checks that no write was lost and that the clients' history is linearizable,
+// and logs the longest waits.
 func (l *comebackLoad) end(from, to time.Time, calls int) {
 	l.t.Helper()
 	if err := os.WriteFile(l.ended, nil, 0o600); err != nil {
@@ -104,15 +104,16 @@ func (l *comebackLoad) end(from, to time.Time, calls int) {
 		lab.LongestGap(lab.ReadsDone(l.history), from, to))
 }
 
-// whole says whether a chain has all its members, and they serve.
+// whole returns whether a chain has all its members, and they serve.
 func whole(c *lab.Controller) bool {
 	ch := c.Chain()
 	return ch.Short() == 0 && ch.Ready
 }
 
-// TestComesBack: a switch that is stopped for a while, one that is killed and started, and one that
-// is cut off from the controller are given up, and are members again without a word of anybody. The
-// chain says that it is short in the meantime. One that was left out by hand stays out.
+// TestComesBack: the chain gives up a switch that is stopped for a while, one that is killed and
+// restarted, and one that is cut off from the controller. Each becomes a member again without a
+// command. Meanwhile the chain reports that it is short. A switch that an operator has excluded
+// stays out.
 func TestComesBack(t *testing.T) {
 	for _, engine := range []string{"interp", "auto"} {
 		t.Run(engine, func(t *testing.T) { comesBack(t, engine) })
@@ -130,7 +131,7 @@ func comesBack(t *testing.T, engine string) {
 	c := nw.StartController("state.json")
 	c.WaitReady()
 	load := startLoad(t, nw, c, 4, 3*time.Minute)
-	from, taken := time.Now(), 0 // failovers so far
+	from, taken := time.Now(), 0 // number of failovers so far
 	for i, f := range []struct {
 		what         string
 		begin, after func(sw int)
@@ -140,7 +141,7 @@ func comesBack(t *testing.T, engine string) {
 		{"cut off", func(sw int) { nw.Proxies[sw].SetCut(true) }, func(sw int) { nw.Proxies[sw].SetCut(false) }},
 	} {
 		members := c.Chain().Members
-		name := members[i].Switch // the head, a middle one, the tail
+		name := members[i].Switch // first the head, then a middle switch, then the tail
 		sw := slices.Index([]string{"", "s1", "s2", "s3"}, name)
 		f.begin(sw)
 		c.WaitUntil(func() bool { return len(c.Chain().Members) == 2 }, "the chain to go on without "+name)
@@ -157,7 +158,8 @@ func comesBack(t *testing.T, engine string) {
 		began := time.Now()
 		c.WaitUntil(func() bool { return whole(c) }, name+" to be a member again")
 		t.Logf("%s was %s, and is a member again %v after it was there", name, f.what, time.Since(began).Round(time.Millisecond))
-		// Before the tail; where the machine lost another one by itself it may have been alone.
+		// The switch joins before the tail, unless the machine also lost the other one, so that it
+		// was alone.
 		before := taken
 		taken = strings.Count(c.History(), "chain.failover")
 		if ch := c.Chain(); ch.Members[1].Switch != name && taken <= before+1 || len(ch.Missing) > 0 {
@@ -169,7 +171,7 @@ func comesBack(t *testing.T, engine string) {
 	}
 	c.WaitEvent("chain.full", "")
 
-	// By hand.
+	// Excluded by an operator.
 	var members []string
 	for _, m := range c.Chain().Members[1:] {
 		members = append(members, m.Switch)
@@ -185,7 +187,7 @@ func comesBack(t *testing.T, engine string) {
 	load.end(from, time.Now(), 200)
 }
 
-// TestComesBackAfterANewController: who was lost, and who was left out, is on record.
+// TestComesBackAfterANewController: the record has the lost and the excluded switches.
 func TestComesBackAfterANewController(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
@@ -218,9 +220,9 @@ func TestComesBackAfterANewController(t *testing.T) {
 	}
 }
 
-// TestComesBackInOneOfTwoChains: a switch that one chain has given up, and that is a member of
-// another, holds values of before, and can be emptied only as a whole. The other chain does without
-// it for a moment.
+// TestComesBackInOneOfTwoChains: one chain has given up a switch that is still a member of another
+// chain. The switch holds old values of the first chain, and can only be emptied as a whole. So the
+// other chain gives it up for a moment.
 func TestComesBackInOneOfTwoChains(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
@@ -262,10 +264,11 @@ func TestComesBackInOneOfTwoChains(t *testing.T) {
 	}
 }
 
-// TestOverload has a machine do four times as much as it can for a while: chains give up and take
-// in members as they must, nothing is lost, and all are at full length within a minute after. `make
-// overload` is the long run, in which so many processes keep the processors busy, those of other
-// tests included; by default only this test's switches are held up, as a quota of a control group
+// TestOverload gives a machine four times the work that it can do, for a while. Chains give up and
+// bring in members as necessary, no write is lost, and all chains have their full length within a
+// minute after the overload. `make overload` is the long run, in which processes keep all CPUs
+// busy, so it also slows other tests. By default, only this test's switches are slowed, as by a CPU
+// quota of a cgroup: each is stopped for three quarters of the time.
 // holds them up: each is stopped for three quarters of the time.
 //
 //	NETCRAQ_OVERLOAD_SECONDS  how long there is too much to do (default 6)
@@ -290,7 +293,7 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// tooMuch has the machine, or the switches, do four times too much until relieve is called.
+// tooMuch overloads the machine, or the switches, by a factor of four until relieve is called.
 func tooMuch(t *testing.T, nw *lab.Network, by string) (relieve func()) {
 	t.Helper()
 	if nice, err := strconv.Atoi(by); err == nil {

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// What TestSurvive measures, and how it is told.
+// The measurements of TestSurvive, and their presentation.
 
-// figures is what a run measured. Times are milliseconds.
+// figures are the measurements of a run. Times are in milliseconds.
 type figures struct {
 	Engine  string `json:"engine"`
 	Seconds int    `json:"seconds"`
@@ -23,10 +23,10 @@ type figures struct {
 	Faults  string `json:"faults"`
 	Lease   int    `json:"leaseMillis"`
 	Calls   int    `json:"calls"`
-	Unknown int    `json:"unknown"` // writes whose outcome was not told
+	Unknown int    `json:"unknown"` // writes of unknown outcome
 	Watched int    `json:"watchedReads"`
-	Done    int    `json:"acknowledgedWrites"` // all of which the last reads must show, or what came after them
-	// members that were lost although nobody took them away: the machine was too slow for the lease
+	Done    int    `json:"acknowledgedWrites"` // the last reads must show each of them, or a later write
+	// members lost without a fault, because the machine was too slow for the lease
 	Unasked int      `json:"lostByThemselves"`
 	Failure []loss   `json:"failures"`
 	Joining []join   `json:"recoveries"`
@@ -42,15 +42,16 @@ type large struct {
 
 // loss is a switch that was killed or cut off.
 type loss struct {
-	Position string `json:"position"` // head, middle, tail; cut off
+	Position string `json:"position"` // head, middle, tail or cut off
 	Switch   string `json:"switch"`
-	// Writes is the longest time without a write done, Reads without a read by the load's clients,
-	// Survivors without an answer by a switch that was left to a reader of a clean key.
+	// The longest times without a completed write (Writes), without a completed read of the load's
+	// clients (Reads), and without an answer of a remaining switch to a reader of a clean key
+	// (Survivors).
 	Writes    float64 `json:"writeOutageMillis"`
 	Reads     float64 `json:"readOutageMillis"`
 	Survivors float64 `json:"survivorGapMillis"`
-	// Machine is the longest time in which somebody who asks nothing, but looks at the clock all
-	// the time, was not run: what the others are not to blame for.
+	// Machine is the longest time for which a goroutine that only reads the clock did not run. The
+	// network is not to blame for that part.
 	Machine float64 `json:"machineGapMillis"`
 }
 
@@ -58,19 +59,19 @@ type loss struct {
 type join struct {
 	Switch  string  `json:"switch"`
 	All     float64 `json:"recoveryMillis"`
-	Changed float64 `json:"changedMillis"`    // as lab's ChangedSpan
-	Writes  float64 `json:"writePauseMillis"` // as clients see it: one whose write is refused tries again after a moment
-	Machine float64 `json:"machineGapMillis"` // as with a loss
+	Changed float64 `json:"changedMillis"`    // as clients see it: a refused client retries after a moment
+	Writes  float64 `json:"writePauseMillis"` // as clients see it: a client whose write is refused retries after a moment
+	Machine float64 `json:"machineGapMillis"` // as in loss
 }
 
-// What is aimed at, in milliseconds. A run on a busy machine may miss these, and says so; what it
-// must not do is asserted.
+// Targets in milliseconds. On a busy machine a run may miss them, and reports that. Hard limits are
+// assertions in the test.
 const (
-	aimOutage = 300 // writes, when a switch dies
-	aimPause  = 5   // writes, when a switch of 16,384 slots is brought in
+	aimOutage = 300 // without writes, when a switch fails
+	aimPause  = 5   // without writes, when a switch with 16,384 slots is brought in
 )
 
-// middle is the median of a figure, and largest its maximum.
+// middle returns the median of a figure, and largest its maximum.
 func middle[T any](of []T, figure func(T) float64) float64 {
 	all := figuresOf(of, figure)
 	return all[len(all)/2]
@@ -87,7 +88,7 @@ func figuresOf[T any](of []T, figure func(T) float64) []float64 {
 	return all
 }
 
-// summary is the figures in a few lines.
+// summary formats the figures in a few lines.
 func (f *figures) summary() string {
 	text := fmt.Sprintf("%s, %d s, %d clients, %s:\n  %d calls, %d acknowledged writes, none lost; %d writes of unknown outcome\n", f.Engine, f.Seconds, clients, f.Faults, f.Calls, f.Done, f.Unknown)
 	for _, position := range []string{"head", "middle", "tail", "cut off"} {
@@ -117,7 +118,7 @@ func (f *figures) summary() string {
 	return text
 }
 
-// missed notes the aims that were missed.
+// missed records the targets that were missed.
 func (f *figures) missed() {
 	f.Missed = []string{}
 	for _, x := range f.Failure {
@@ -130,7 +131,7 @@ func (f *figures) missed() {
 	}
 }
 
-// mergeFigures makes one file of those that the engines have left.
+// mergeFigures merges the files of all engines into one.
 func mergeFigures(t *testing.T, folder string, engines []string) {
 	said := func(name string, args ...string) string {
 		b, _ := exec.Command(name, args...).Output()
@@ -157,7 +158,7 @@ func mergeFigures(t *testing.T, folder string, engines []string) {
 	for _, e := range engines {
 		b, err := os.ReadFile(filepath.Join(folder, "survive-"+e+".json"))
 		if err != nil {
-			continue // skipped, with the reason in the output
+			continue // skipped; the output has the reason
 		}
 		var f figures
 		if err := json.Unmarshal(b, &f); err != nil {

@@ -33,7 +33,7 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// envGateways is how long TestGateways continues; a Go duration.
+// envGateways sets the duration of TestGateways, as a Go duration.
 const envGateways = "NETCRAQ_LINEARIZABLE"
 
 // hits counts the reads that the network answered, for all gateways.
@@ -44,14 +44,14 @@ type hits struct {
 
 func (h hits) Hit() { h.n.Add(1) }
 
-// etcdGateway is a gateway's key-value service whose packets are sent by a host.
+// etcdGateway is a gateway's key-value service, whose packets a host sends.
 type etcdGateway struct {
 	*guarded.Server
 	kill   func()
-	prompt *atomic.Int64 // reads that were answered without waiting
+	prompt *atomic.Int64 // reads that the gateway answered without waiting
 }
 
-// Range asks as the relay does.
+// Range reads in the same way as the relay.
 func (g *etcdGateway) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	if answer, ok := g.RangeNow(r); ok {
 		g.prompt.Add(1)
@@ -60,7 +60,7 @@ func (g *etcdGateway) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeR
 	return g.Server.Range(ctx, r)
 }
 
-// startEtcdGateway starts one. sessions is the first of 16 writer sessions of its own.
+// startEtcdGateway starts a gateway. sessions is the first of its 16 writer sessions.
 func startEtcdGateway(nw *lab.Network, at *lab.Host, endpoints []string, sessions uint16,
 	hit, prompt *atomic.Int64) *etcdGateway {
 	t := nw.T
@@ -103,7 +103,7 @@ func startEtcdGateway(nw *lab.Network, at *lab.Host, endpoints []string, session
 	}), prompt: prompt}
 	var once sync.Once
 	g.kill = func() {
-		once.Do(func() { // as a crash: nothing is brought to its end
+		once.Do(func() { // as a crash would, without a shutdown
 			c.Close()
 			etcd.Close()
 			work.Close()
@@ -115,21 +115,21 @@ func startEtcdGateway(nw *lab.Network, at *lab.Host, endpoints []string, session
 	return g
 }
 
-// faultsEach is what dies in each round of TestGateways: a switch, a gateway, and a member of etcd,
-// in any order.
+// faultsEach is the number of faults in each round of TestGateways: a switch, a gateway and a
+// member of etcd fail, in any order.
 const faultsEach = 3
 
-// tally is what came of all rounds of TestGateways.
+// tally is the sum over all rounds of TestGateways.
 type tally struct {
 	rounds, operations, unanswered, moves int
 	hits                                  int64 // reads that the network answered
-	after                                 int64 // those of them after the last fault of a round
-	prompt                                int64 // those of them that were answered without waiting
+	after                                 int64 // those after the last fault of a round
+	prompt                                int64 // those that were answered without waiting
 }
 
-// TestGateways: two gateways before an etcd of three members read and write keys that are placed in
-// real switches and removed again, while one of the gateways, one of the switches and one of the
-// members die. The gateway has a successor, the member comes back. What their clients see is
+// TestGateways: two gateways in front of an etcd of three members read and write keys, which are
+// placed in real switches and removed again. Meanwhile one gateway, one switch and one etcd member
+// fail. The gateway gets a successor, and the member comes back. The clients' history must be
 // linearizable in keys, values, versions and revisions. `make gateways` is the long run.
 func TestGateways(t *testing.T) {
 	if !lab.InNamespace(t) {
@@ -152,8 +152,8 @@ func TestGateways(t *testing.T) {
 		}
 	}
 	t.Logf("%d rounds: %d operations, %d of them without an answer; the network answered %d reads, %d of them after the faults, %d without waiting; %d placements and removals", sum.rounds, sum.operations, sum.unanswered, sum.hits, sum.after, sum.prompt, sum.moves)
-	// In one round of a busy machine the network may answer nothing more once two of three have
-	// died: a read that takes 5 ms is etcd's.
+	// In a single round on a busy machine, the network may answer no read after two of its three
+	// switches have failed, because a read that takes 5 ms goes to etcd.
 	if sum.operations < 20 || sum.moves == 0 || sum.hits == 0 || sum.rounds > 2 && sum.after == 0 {
 		t.Error("too little happened")
 	}
@@ -161,14 +161,14 @@ func TestGateways(t *testing.T) {
 
 func testGateways(t *testing.T, seed uint64, round time.Duration, sum *tally) {
 	etcd := etcdtest.New(t, 3, etcdtest.Options{})
-	var members []*lab.Proxy // whose connections break when their member dies, as a process's do
+	var members []*lab.Proxy // their connections break when their member fails, as a process's do
 	var endpoints []string
 	for _, e := range etcd.Endpoints() {
 		p := lab.StartProxy(t, strings.TrimPrefix(e, "http://"))
 		members, endpoints = append(members, p), append(endpoints, "http://"+p.Addr)
 	}
 	l := lab.Line(3, 1000)
-	l.Links = append(l.Links, [2]int{3, 1}) // there is a way around each
+	l.Links = append(l.Links, [2]int{3, 1}) // a second path around each switch
 	l.Chains[0].Patience = 300
 	l.Profile = wire.Profile1024
 	nw := lab.NewNetwork(t, "auto", l)
@@ -181,7 +181,7 @@ func testGateways(t *testing.T, seed uint64, round time.Duration, sum *tally) {
 	for i := range gateways {
 		gateways[i].Store(startEtcdGateway(nw, nw.Hosts[2*i], endpoints, uint16(100+100*i), &hit, &prompt))
 	}
-	// These requests have nothing that etcd refuses: after any other error a write may have been
+	// etcd refuses none of these requests. So after any other error, a write may have been
 	// executed.
 	h := histories.New(func(err error) bool { return strings.Contains(err.Error(), "nothing was written") })
 	keys := []string{"a", "b", "c", "d", "e"}
@@ -233,8 +233,8 @@ func testGateways(t *testing.T, seed uint64, round time.Duration, sum *tally) {
 			return what
 		},
 	}
-	// One at the beginning of each third of the time between the first and the last seventh, or
-	// somewhat later: each is over before the next one. Which of them is when differs from round to
+	// One fault in each third of the time between the first and the last seventh, at its beginning
+	// or somewhat later. Each fault is over before the next. Their order differs from round to
 	// round.
 	begun := time.Now()
 	died := make([]string, 0, faultsEach)
@@ -272,8 +272,8 @@ func testGateways(t *testing.T, seed uint64, round time.Duration, sum *tally) {
 	sum.after += hit.Load() - before
 }
 
-// move places a key, or takes it out if there is anything of it, in etcd or in the switches: what a
-// move left half done whose answer was lost, the next one of the key brings to its end.
+// move places a key, or removes it if etcd or the switches have any part of it. If the answer to a
+// move was lost, the move may be half done, and the next move of the key completes it.
 func move(ctx context.Context, network *admin.Client, registry placement.Store, key string) error {
 	entries, _, _, err := registry.List(ctx)
 	if err != nil {
@@ -304,7 +304,7 @@ func move(ctx context.Context, network *admin.Client, registry placement.Store, 
 		}
 		return fmt.Errorf("no member says in which version the slot of %q was made: %+v", key, made)
 	}
-	if len(slots) > 0 { // the switches first
+	if len(slots) > 0 { // remove from the switches first
 		if err := network.RemoveKey(ctx, "main", "etcd:"+key); err != nil {
 			return err
 		}

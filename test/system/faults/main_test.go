@@ -1,5 +1,5 @@
 // Package faults has the tests that kill, stop and cut off parts of a whole system while clients
-// use it, and check what these saw.
+// use it, and check the clients' history.
 package faults
 
 import (

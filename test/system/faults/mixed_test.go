@@ -15,9 +15,9 @@ import (
 )
 
 // TestMixedVersions upgrades a network under load from the last release to this tree, part by part,
-// and back: the controller (its state file goes along both ways), each switch, and the command
-// line. Between the steps, parts of both work together. Nothing may be lost, and the clients'
-// history must be linearizable. The test logs the longest wait of each step.
+// and back: the controller (whose state file both versions read), each switch, and the command
+// line. Between the steps, parts of both releases work together. No write may be lost, and the
+// clients' history must be linearizable. The test logs the longest wait of each step.
 func TestMixedVersions(t *testing.T) {
 	before.Build(t, "./controlplane/cmd/netcraq-controller", "github.com/netcraq/netcraq/switch/cmd/netcraq-switch", "./cmd/netcraqctl")
 	for _, engine := range []string{"interp", "auto"} {
@@ -25,8 +25,9 @@ func TestMixedVersions(t *testing.T) {
 	}
 }
 
-// upgradeRing is three switches in a ring, and a chain over all of them whose lease outlasts the
-// change of a controller: reads go on meanwhile. Members are taken out before they are replaced.
+// upgradeRing is three switches in a ring, with one chain over all of them. Its lease outlasts the
+// replacement of a controller, so reads continue meanwhile. Members leave the chain before they are
+// replaced.
 func upgradeRing() lab.Layout {
 	l := lab.Line(3, 4000)
 	l.Links = append(l.Links, [2]int{3, 1})
@@ -41,15 +42,15 @@ func upgradeTopology(nw *lab.Network) (file string) {
 	})
 }
 
-// replaceController stops a controller, and starts another program with its state file. The value
-// that c points to becomes that of the new process.
+// replaceController stops a controller, and starts another program with its state file. *c becomes
+// the new process's value.
 func replaceController(nw *lab.Network, c *lab.Controller, program, topology string) {
 	c.Stop()
 	next := nw.RunController(program, topology, "state.json")
 	c.API, c.Stop = next.API, next.Stop
 }
 
-// span is a step of an upgrade, and when it was.
+// span is a step of an upgrade, and its time.
 type span struct {
 	what     string
 	from, to time.Time

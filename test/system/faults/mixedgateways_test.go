@@ -30,9 +30,9 @@ import (
 )
 
 // TestMixedGateways upgrades two gateways and a controller from the last release to this tree, one
-// after the other, and back, while etcd's clients read and write, and keys come into the network
-// and leave it. Between the steps, gateways of both releases serve the same etcd and the same
-// chain, with a controller of either. What the clients see must be linearizable in keys, values,
+// after the other, and back. Meanwhile etcd's clients read and write, and keys are placed in the
+// network and removed. Between the steps, gateways of both releases serve the same etcd and chain,
+// with a controller of either release. The clients' history must be linearizable in keys, values,
 // versions and revisions. The test logs the longest wait of each step.
 func TestMixedGateways(t *testing.T) {
 	before.Build(t, "./controlplane/cmd/netcraq-controller", "./etcd-monitor/cmd/etcd-monitor")
@@ -41,7 +41,7 @@ func TestMixedGateways(t *testing.T) {
 	}
 }
 
-// asked is a gateway as the process of a release, asked by clients.
+// asked is a gateway process of one release, with a connection for clients.
 type asked struct {
 	pb.KVClient
 	etcd *clientv3.Client
@@ -49,13 +49,13 @@ type asked struct {
 	*answers
 }
 
-// answers is when reads and writes were answered.
+// answers are the times of the answers to reads and writes.
 type answers struct {
 	mu            sync.Mutex
 	reads, writes []int64 // Unix nanoseconds, in order
 }
 
-// call does one request, at the pace of a busy client.
+// call makes one request, at the rate of a busy client.
 func call[Q, A any](ctx context.Context, g *asked, to *[]int64, q Q, do func(Q) (A, error)) (A, error) {
 	time.Sleep(5 * time.Millisecond)
 	a, err := do(q)
@@ -64,7 +64,7 @@ func call[Q, A any](ctx context.Context, g *asked, to *[]int64, q Q, do func(Q) 
 		*to = append(*to, time.Now().UnixNano())
 		g.mu.Unlock()
 	} else if ctx.Err() == nil {
-		time.Sleep(20 * time.Millisecond) // it is being replaced
+		time.Sleep(20 * time.Millisecond) // the gateway is being replaced
 	}
 	return a, err
 }
@@ -93,10 +93,10 @@ func (g *asked) Compact(ctx context.Context, q *pb.CompactionRequest) (*pb.Compa
 	return g.KVClient.Compact(ctx, q)
 }
 
-// networkReads is a line of a gateway's metrics: reads that the network answered.
+// networkReads matches the metric of the reads that the network answered.
 var networkReads = regexp.MustCompile(`(?m)^etcd_monitor_reads_total\{.*"network".*\} (\S+)$`)
 
-// hitsOf is how many reads the network has answered for a gateway.
+// hitsOf returns the number of reads that the network has answered for a gateway.
 func hitsOf(t *testing.T, address string) float64 {
 	t.Helper()
 	resp, err := http.Get("http://" + address + "/metrics")
@@ -171,7 +171,7 @@ func mixedGateways(t *testing.T) {
 	start(0, old)
 	start(1, old)
 
-	// Who cannot connect has written nothing.
+	// A client that cannot connect has written nothing.
 	h := histories.New(func(err error) bool {
 		return strings.Contains(err.Error(), "nothing was written") || strings.Contains(err.Error(), "Error while dialing")
 	})
@@ -199,7 +199,7 @@ func mixedGateways(t *testing.T) {
 		t.Helper()
 		begin := time.Now()
 		do()
-		// Both gateways have keys in the network.
+		// Both gateways must get answers from the network.
 		was := [2]float64{hitsOf(t, there[0]+":2382"), hitsOf(t, there[1]+":2382")}
 		poll.Until(t, 60*time.Second, what+": the network answers reads of both gateways", func() bool {
 			return hitsOf(t, there[0]+":2382") > was[0] && hitsOf(t, there[1]+":2382") > was[1]

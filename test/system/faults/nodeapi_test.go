@@ -23,34 +23,35 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestNodeAPI has programs use the node API at two nodes while, all at once, the nodes' servers are
-// killed or stopped, members of chains are killed or cut off and brought in again, of two
-// controllers the one that leads is killed or stopped, keys are moved from chain to chain, and
-// cables lose, double and reorder frames. Then
+// TestNodeAPI: programs use the node API at two nodes during faults. The nodes' servers are killed
+// or stopped, members of chains are killed or cut off and brought in again, the leading one of two
+// controllers is killed or stopped, keys are moved from chain to chain, and cables lose, double and
+// reorder frames, all at once. Afterwards these must hold:
 //
-//   - what the programs saw of keys is linearizable, versions included, over all moves, and with
-//     that no write is lost that was acknowledged;
-//   - no lock was held twice at one token, tokens grew, and a counter that is guarded by them lost
-//     no increment (nodelocks_test.go); the same of leaders, whom those who ask see in this order,
-//     and of no more permits than a semaphore has (nodeelections_test.go, nodesemaphores_test.go);
-//   - nobody was told of an instance of a service that had been gone for longer than its time to
+//   - the programs' history of keys is linearizable, including versions, over all moves, and no
+//     acknowledged write is lost;
+//   - no lock had two holders with one token, tokens grew, and a counter that the tokens guard lost
+//     no increment (nodelocks_test.go). The same holds for leaders, whom all programs see in this
+//     order, and never more permits were held than a semaphore has (nodeelections_test.go,
+//     nodesemaphores_test.go);
+//   - no program received an instance of a service that had been gone for longer than its time to
 //     live (nodeservices_test.go);
-//   - watchers saw versions grow, nothing that was never written, and the newest in the end
+//   - watchers saw growing versions, only written values, and in the end the newest
 //     (nodewatches_test.go).
 //
-// It ends by nobody's speed: there is a bound for how long things may take, which is generous.
-// `make nodeapi-histories` is the long run: NETCRAQ_SURVIVE_ENGINES and _SECONDS are as for
-// TestSurvive, and NETCRAQ_SURVIVE_CALM leaves all faults out.
+// The test does not depend on speed: its time limits are generous. `make nodeapi-histories` is the
+// long run. NETCRAQ_SURVIVE_ENGINES and _SECONDS are as for TestSurvive, and NETCRAQ_SURVIVE_CALM
+// omits all faults.
 func TestNodeAPI(t *testing.T) {
 	for _, engine := range strings.Split(setting("ENGINES", "auto"), ",") {
 		t.Run(engine, func(t *testing.T) { nodeAPI(t, engine) })
 	}
 }
 
-// nodeNamespace is that of all its keys.
+// nodeNamespace is the namespace of all its keys.
 const nodeNamespace = "shop"
 
-// nodeRun is one run of it.
+// nodeRun is one run of TestNodeAPI.
 type nodeRun struct {
 	adversaryRun
 	servers  []*lab.NodeServer
@@ -59,10 +60,10 @@ type nodeRun struct {
 	stopped  atomic.Int64 // servers
 	moved    atomic.Int64 // keys
 	taken    atomic.Int64 // locks
-	elected  atomic.Int64 // leaders
-	permits  atomic.Int64 // that were taken
-	sighted  atomic.Int64 // leaders, by those who asked
-	served   atomic.Int64 // instances of services, to those who asked
+	elected  atomic.Int64 // leaders elected
+	permits  atomic.Int64 // permits acquired
+	sighted  atomic.Int64 // leaders, in answers to queries
+	served   atomic.Int64 // instances of services, in answers to queries
 	told     atomic.Int64 // events of watches
 }
 
@@ -97,7 +98,7 @@ func nodeAPI(t *testing.T, engine string) {
 		t.Cleanup(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			defer cancel()
-			p.Close(ctx) // what it holds goes with the network
+			p.Close(ctx) // what it holds ends with the network
 		})
 		r.programs = append(r.programs, p)
 	}
@@ -111,7 +112,7 @@ func nodeAPI(t *testing.T, engine string) {
 	}
 	calls, unknown := 0, 0
 	var checks sync.WaitGroup
-	// On a busy machine it continues in peace until enough was done.
+	// A busy machine continues without faults until enough calls were made.
 	enough := func() bool {
 		return calls >= 200 && r.taken.Load() >= 3 && r.elected.Load() >= 3 && r.permits.Load() >= 3 &&
 			r.sighted.Load() >= 20 && r.served.Load() >= 20 && r.told.Load() >= 20
@@ -145,7 +146,7 @@ func nodeAPI(t *testing.T, engine string) {
 		"leading controller was killed": &r.done[controllerKilled]} {
 		switch {
 		case calm || n.Load() > 0:
-		case duration < time.Minute: // on a busy machine there is no time for one of each
+		case duration < time.Minute: // a busy machine may have no time for one of each
 			t.Logf("no %s in this short run", what)
 		default:
 			t.Errorf("too little has happened, this says little: no %s", what)
@@ -154,8 +155,8 @@ func nodeAPI(t *testing.T, engine string) {
 	r.reportNews()
 }
 
-// disturbServers kills the nodes' servers and starts them again, or stops one for about as long as
-// its sessions and the leases of locks last, after which it continues with what it had begun.
+// disturbServers kills the nodes' servers and restarts them, or stops one for about the time that
+// its sessions and the leases of locks last. A stopped server then continues with its old requests.
 func (r *nodeRun) disturbServers(random *rand.Rand) {
 	for n := 0; !r.over(random, 3*time.Second); n++ {
 		s := r.servers[random.IntN(len(r.servers))]
@@ -173,7 +174,7 @@ func (r *nodeRun) disturbServers(random *rand.Rand) {
 	}
 }
 
-// nodeKeys are a generation's: some have values of any kind, some numbers.
+// nodeKeys are the keys of a generation: some hold any values, some hold numbers.
 type nodeKeys struct {
 	generation int
 	names      []string
@@ -191,7 +192,7 @@ func (k nodeKeys) prefix() string         { return fmt.Sprintf("g%d/", k.generat
 func (k nodeKeys) number(which int) bool  { return which >= 2 }
 func (k nodeKeys) keyID(which int) uint32 { return uint32(which + 1) }
 
-// nodeGeneration has the programs use new keys for a while, and checks their locks and watches.
+// nodeGeneration lets the programs use new keys for a while, and checks their locks and watches.
 func (r *nodeRun) nodeGeneration(g int, calm bool) (history []linearizable.Call) {
 	keys := keysOf(g)
 	end := time.Now().Add(generation)
@@ -242,7 +243,7 @@ func (r *nodeRun) nodeGeneration(g int, calm bool) (history []linearizable.Call)
 	r.permits.Add(int64(len(semaphore.holds())))
 	r.sighted.Add(int64(len(election.sightings)))
 	r.served.Add(int64(service.told))
-	// What all agree on in the end.
+	// The final state, which all nodes must agree on.
 	newest := make([]wire.Version, len(keys.names))
 	for i, p := range r.programs[:len(r.servers)] {
 		for which := range keys.names {
@@ -289,8 +290,8 @@ func (r *nodeRun) useKeys(p *node.Client, program int, keys nodeKeys, end time.T
 	return history
 }
 
-// callNode makes one of the calls of the API. It says whether it may have had an effect or an
-// answer; an error is one that there should not be.
+// callNode makes one of the API's calls. It returns whether the call may have had an effect or an
+// answer. An error is one that must not occur.
 func callNode(ctx context.Context, p *node.Client, key string, number bool, kind int, x *linearizable.Call) (
 	executed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
@@ -331,7 +332,7 @@ func callNode(ctx context.Context, p *node.Client, key string, number bool, kind
 		}
 		x.Unknown = true
 		return true, nil
-	case node.CodeUnavailable, node.CodeTimeout, node.CodeDraining: // surely nothing was done
+	case node.CodeUnavailable, node.CodeTimeout, node.CodeDraining: // the call had no effect
 		return false, nil
 	}
 	if err != nil {
@@ -351,7 +352,7 @@ func versionOf(v node.Version) (wire.Version, error) {
 	return wire.ParseVersion(string(v))
 }
 
-// moveAbout moves a key to the other chain and back, when it is there.
+// moveAbout moves a key to the other chain and back, if it exists.
 func (r *nodeRun) moveAbout(key string, end time.Time, random *rand.Rand) {
 	name := nodeapi.KeyName(nodeNamespace, key)
 	for {
@@ -359,7 +360,7 @@ func (r *nodeRun) moveAbout(key string, end time.Time, random *rand.Rand) {
 		if !time.Now().Before(end) {
 			return
 		}
-		_ = r.try(func(ctx context.Context) error { // maybe nobody leads, or a chain is not whole
+		_ = r.try(func(ctx context.Context) error { // there may be no leader, or a chain may lack a member
 			k, err := r.api.Lookup(ctx, name)
 			if err != nil {
 				return err
@@ -373,8 +374,8 @@ func (r *nodeRun) moveAbout(key string, end time.Time, random *rand.Rand) {
 	}
 }
 
-// checkNodeHistory checks what the programs saw of a generation's keys. Nobody but they has written
-// them.
+// checkNodeHistory checks the programs' history of a generation's keys. Only these programs have
+// written the keys.
 func checkNodeHistory(t *testing.T, g int, history []linearizable.Call) {
 	for _, key := range linearizable.Registers.Partition(linearizable.Operations(history)) {
 		switch porcupine.CheckOperationsTimeout(linearizable.Registers, key, time.Minute) {

@@ -13,19 +13,20 @@ import (
 	"github.com/netcraq/netcraq/client/node"
 )
 
-// nodeElection is an election that programs stand for, and what those saw who asked for the leader.
+// nodeElection is an election with candidates, and the answers to programs that asked for its
+// leader.
 type nodeElection struct {
 	*nodeContest
 	name string
 	lead *nodeLock
 
 	mu        sync.Mutex
-	stood     map[string]bool   // with these values
-	values    map[uint64]string // of those who were elected, by their tokens
+	stood     map[string]bool   // all values that candidates used
+	values    map[uint64]string // of elected leaders, by token
 	sightings []sighting
 }
 
-// sighting is an answer to who leads.
+// sighting is an answer to a query for the leader.
 type sighting struct {
 	begun, ended time.Time
 	leader       node.Leader
@@ -39,7 +40,7 @@ func newElection(t *testing.T, name string) *nodeElection {
 	return e
 }
 
-// campaign stands for it with a value that nobody else has.
+// campaign campaigns with a unique value.
 func (e *nodeElection) campaign(ctx context.Context, p *node.Client, opts ...node.Option) (*node.Held, error) {
 	e.mu.Lock()
 	value := strconv.FormatInt(int64(len(e.stood)), 36) // the smallest profile has room for 6 bytes
@@ -54,7 +55,7 @@ func (e *nodeElection) campaign(ctx context.Context, p *node.Client, opts ...nod
 	return held, err
 }
 
-// look asks who leads, until end.
+// look queries the leader, until end.
 func (e *nodeElection) look(p *node.Client, random *rand.Rand, end time.Time) {
 	for time.Now().Before(end) {
 		ctx, cancel := context.WithTimeout(e.t.Context(), 3*time.Second)
@@ -72,9 +73,9 @@ func (e *nodeElection) look(p *node.Client, random *rand.Rand, end time.Time) {
 	}
 }
 
-// check says what cannot be: of the holds as of a lock's, and of what was seen of them.
+// check returns what is impossible in the holds, as for a lock, and in the sightings.
 func (e *nodeElection) check() []error {
-	errs := e.lead.check() // which sorts by tokens
+	errs := e.lead.check() // also sorts the holds by token
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.lead.mu.Lock()
@@ -85,7 +86,7 @@ func (e *nodeElection) check() []error {
 			s.ended.Sub(s.begun), fmt.Sprintf(format, args...)))
 	}
 	byEnd := slices.SortedFunc(slices.Values(e.sightings), func(a, b sighting) int { return a.ended.Compare(b.ended) })
-	seen, newest := 0, uint64(0) // by those who had their answer before
+	seen, newest := 0, uint64(0) // the newest token in an earlier answer
 	for _, s := range e.sightings {
 		for ; seen < len(byEnd) && byEnd[seen].ended.Before(s.begun); seen++ {
 			newest = max(newest, byEnd[seen].leader.Token)
@@ -98,7 +99,7 @@ func (e *nodeElection) check() []error {
 			case known && value != s.leader.Value:
 				wrong(s, "who was elected with that token had the value %q", value)
 			case !known:
-				e.values[token] = s.leader.Value // what others say about it is the same
+				e.values[token] = s.leader.Value // other answers about this token must agree
 			}
 			if token < newest {
 				wrong(s, "a leader with the token %d was seen before", newest)
@@ -120,12 +121,12 @@ func (e *nodeElection) check() []error {
 	return errs
 }
 
-// TestNodeElection: leaders who are none are noticed.
+// TestNodeElection: check finds leaders that are not elected.
 func TestNodeElection(t *testing.T) {
 	at := func(ms int) time.Time { return time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond) }
 	over := make(chan struct{})
 	close(over)
-	// a leads from 10 to 20 and resigns; b from 30 on, and has a lease until 1000.
+	// a leads from 10 to 20 and resigns; b leads from 30 on, with a lease until 1000.
 	election := func() *nodeElection {
 		e := newElection(t, "e")
 		e.stood = map[string]bool{"a": true, "b": true, "c": true}

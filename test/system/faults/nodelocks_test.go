@@ -14,43 +14,45 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// nodeContest is what programs compete for: a lock, a leadership or the permits of a semaphore.
+// nodeContest is an object that programs compete for: a lock, a leadership or the permits of a
+// semaphore.
 type nodeContest struct {
 	t    *testing.T
-	what string // for people
+	what string // for messages
 	take func(ctx context.Context, p *node.Client, opts ...node.Option) (*node.Held, error)
-	// lock is what one holder at a time has, by the token: of a semaphore, one of its permits.
+	// lock returns, for a token, the object that has one holder at a time; for a semaphore, one of
+	// its permits.
 	lock func(token uint64) *nodeLock
 }
 
-// nodeLock is what one at a time may hold, and what it guards: a counter that lives somewhere else,
-// which refuses those who come with an older token than somebody before them. Who holds the lock
-// reads the counter and writes it one higher. So an increment is lost only if two of them have the
+// nodeLock is an object with one holder at a time, and the counter that it guards. The counter is
+// kept elsewhere, and refuses a token that is older than one it has seen. Each holder reads the
+// counter and writes it back incremented by 1. So an increment is lost only if two holders have the
 // same token.
 type nodeLock struct {
-	name string // for people
+	name string // for messages
 
 	mu       sync.Mutex
 	holds    []*nodeHold
-	newest   uint64 // token
+	newest   uint64 // newest token
 	count    int
-	accepted int // increments
+	accepted int // increments accepted
 	refused  int
 }
 
-// nodeHold is one time that it was held.
+// nodeHold is one hold of a nodeLock.
 type nodeHold struct {
 	token        uint64
-	begun, taken time.Time // of the call
-	lapses       time.Time // for one that nobody keeps alive: not before this. Otherwise zero
-	released     time.Time // when it was surely given back; zero: that is not known
+	begun, taken time.Time // of the call that acquired it
+	lapses       time.Time // a lower bound, if nothing keeps the lease alive; otherwise zero
+	released     time.Time // by then it was surely released; zero: unknown
 	lost         <-chan struct{}
 }
 
-// lockTTL is how long a lease lasts that nobody keeps alive.
+// lockTTL is the duration of a lease that nothing keeps alive.
 const lockTTL = time.Second
 
-// contestForLock is one for the lock of a name.
+// contestForLock returns a contest for a lock.
 func contestForLock(t *testing.T, name string) (*nodeContest, *nodeLock) {
 	l := &nodeLock{name: "the lock " + name}
 	return &nodeContest{t: t, what: l.name, lock: func(uint64) *nodeLock { return l },
@@ -59,7 +61,7 @@ func contestForLock(t *testing.T, name string) (*nodeContest, *nodeLock) {
 		}}, l
 }
 
-// compete takes it over and over, until end.
+// compete acquires the object over and over, until end.
 func (c *nodeContest) compete(p *node.Client, random *rand.Rand, end time.Time) {
 	for time.Now().Before(end) {
 		c.once(p, random)
@@ -94,7 +96,7 @@ func (c *nodeContest) once(p *node.Client, random *rand.Rand) {
 	if err != nil {
 		c.t.Error(err)
 	}
-	if before != nil { // a busy machine may tell its holder late
+	if before != nil { // on a busy machine, its holder may learn of the loss late
 		select {
 		case <-before.lost:
 		case <-time.After(20 * time.Second):
@@ -109,14 +111,14 @@ func (c *nodeContest) once(p *node.Client, random *rand.Rand) {
 	if abandons {
 		return
 	}
-	if !mayFail(c.t, "giving back "+c.what, held.Release(ctx)) { // Lost is closed at once
+	if !mayFail(c.t, "giving back "+c.what, held.Release(ctx)) { // it closes Lost at once
 		l.mu.Lock()
 		h.released = time.Now()
 		l.mu.Unlock()
 	}
 }
 
-// last takes it once more, for which there is a generous time: whoever held it is gone.
+// last acquires the object once more, within a generous time, because all earlier holders are gone.
 func (c *nodeContest) last(p *node.Client) {
 	poll.Nil(c.t, 90*time.Second, c.what+" is taken when nobody else wants it", func() error {
 		ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
@@ -129,7 +131,7 @@ func (c *nodeContest) last(p *node.Client) {
 	})
 }
 
-// mayFail says whether a call failed. It is an error if it may not, in the way it did.
+// mayFail returns whether a call failed. It reports an error if the call must not fail in that way.
 func mayFail(t *testing.T, what string, err error) bool {
 	switch node.CodeOf(err) {
 	case node.CodeNotHeld, node.CodeOutcomeUnknown, node.CodeUnavailable, node.CodeTimeout, node.CodeLeaseGone,
@@ -142,8 +144,8 @@ func mayFail(t *testing.T, what string, err error) bool {
 	return err != nil
 }
 
-// enter notes a hold. It gives the one before it, if that was not over by then as far as its holder
-// knows; an error says that it cannot have been over.
+// enter records a hold. It returns the previous hold, if that one's holder did not know of its end
+// by then. It returns an error if the previous hold cannot have ended.
 func (l *nodeLock) enter(h *nodeHold) (*nodeHold, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -171,7 +173,7 @@ func (l *nodeLock) enter(h *nodeHold) (*nodeHold, error) {
 	return nil, nil
 }
 
-// read is a read of the counter.
+// read reads the counter with a token.
 func (l *nodeLock) read(token uint64) (int, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,7 +182,7 @@ func (l *nodeLock) read(token uint64) (int, bool) {
 	return l.count, ok
 }
 
-// write is a write of the counter.
+// write writes the counter with a token.
 func (l *nodeLock) write(token uint64, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,7 +194,7 @@ func (l *nodeLock) write(token uint64, n int) {
 	l.accepted++
 }
 
-// check says what cannot be of all that the lock did.
+// check returns what is impossible in the record of the lock.
 func (l *nodeLock) check() (errs []error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -204,7 +206,7 @@ func (l *nodeLock) check() (errs []error) {
 		if i > 0 && l.holds[i-1].token == h.token {
 			errs = append(errs, fmt.Errorf("it was held twice with the token %d", h.token))
 		}
-		for _, later := range l.holds[i+1:] { // by their tokens
+		for _, later := range l.holds[i+1:] { // sorted by token
 			if later.taken.Before(h.begun) {
 				errs = append(errs, fmt.Errorf("the token %d was given before %d was asked for", later.token, h.token))
 			}
@@ -213,7 +215,7 @@ func (l *nodeLock) check() (errs []error) {
 	return errs
 }
 
-// TestNodeLock: a lock that is none is noticed.
+// TestNodeLock: check finds violations.
 func TestNodeLock(t *testing.T) {
 	at := func(ms int) time.Time { return time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond) }
 	open, over := make(chan struct{}), make(chan struct{})
@@ -231,7 +233,7 @@ func TestNodeLock(t *testing.T) {
 			t.Errorf("the token %d was refused", h.token)
 		}
 	}
-	good.write(7, 17) // late
+	good.write(7, 17) // late, so the counter refuses it
 	if errs := good.check(); len(errs) != 0 || good.refused != 1 || good.count != 3 {
 		t.Error(errs, good.refused, good.count)
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/netcraq/netcraq/client/node"
 )
 
-// nodeSemaphore is a semaphore whose permits programs compete for. What it protects knows each of
-// them by the lowest bits of its token, and refuses old tokens of each: so, as fenced, never more
-// have a permit than there are.
+// nodeSemaphore is a semaphore whose permits programs compete for. The protected resource
+// identifies a permit by the lowest bits of its token, and refuses old tokens of each permit. So
+// with fencing, the number of holders never exceeds the number of permits.
 type nodeSemaphore struct {
 	*nodeContest
 	count int
@@ -23,7 +23,7 @@ type nodeSemaphore struct {
 	permits map[uint64]*nodeLock
 }
 
-// permitMask is that of a token's bits which say which permit it stands for.
+// permitMask selects the bits of a token that identify the permit.
 const permitMask = 1<<8 - 1
 
 func newSemaphore(t *testing.T, name string, count int) *nodeSemaphore {
@@ -45,7 +45,7 @@ func (s *nodeSemaphore) permit(token uint64) *nodeLock {
 	return s.permits[which]
 }
 
-// holds are all, of all permits.
+// holds returns the holds of all permits.
 func (s *nodeSemaphore) holds() (all []*nodeHold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +57,7 @@ func (s *nodeSemaphore) holds() (all []*nodeHold) {
 	return all
 }
 
-// check says what cannot be.
+// check returns what is impossible in the record of the semaphore.
 func (s *nodeSemaphore) check() (errs []error) {
 	s.mu.Lock()
 	for _, which := range slices.Sorted(maps.Keys(s.permits)) {
@@ -67,7 +67,8 @@ func (s *nodeSemaphore) check() (errs []error) {
 		errs = append(errs, s.permits[which].check()...)
 	}
 	s.mu.Unlock()
-	// The same without a look at the tokens: who nobody keeps alive surely held his for a while.
+	// The same check without tokens: a holder without a keep-alive surely held its permit for a
+	// while.
 	all := s.holds()
 	for _, h := range all {
 		others := 0
@@ -84,7 +85,7 @@ func (s *nodeSemaphore) check() (errs []error) {
 	return errs
 }
 
-// TestNodeSemaphore: too many holders are noticed.
+// TestNodeSemaphore: check finds too many holders.
 func TestNodeSemaphore(t *testing.T) {
 	at := func(ms int) time.Time { return time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond) }
 	over := make(chan struct{})

@@ -12,7 +12,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// nodeService is a service whose instances come and go, and what those were told who asked for it.
+// nodeService is a service whose instances come and go, and the answers to programs that asked for
+// its instances.
 type nodeService struct {
 	t    *testing.T
 	name string
@@ -20,34 +21,34 @@ type nodeService struct {
 	mu        sync.Mutex
 	instances map[string]*nodeInstance
 	answers   []serviceAnswer
-	told      int // instances in answers
+	told      int // number of instances in all answers
 }
 
-// nodeInstance is one of it.
+// nodeInstance is an instance of the service.
 type nodeInstance struct {
 	address string
 	begun   time.Time // of its registration
-	// gone is when whoever kept it alive was surely gone: after the last answer that he had. Zero:
-	// he lives, or nobody knows.
+	// gone is a time by which the instance was surely not kept alive any more: after its program's
+	// last answer. Zero: it is alive, or that is unknown.
 	gone time.Time
-	// left is when it was surely taken back. Zero: never.
+	// left is a time by which it was surely deregistered. Zero: never.
 	left time.Time
 }
 
-// serviceAnswer is one to who lives.
+// serviceAnswer is an answer to a query for the instances.
 type serviceAnswer struct {
 	begun, ended time.Time
 	instances    []node.Instance
 }
 
-// serviceTTL is so long that an instance is told about at nodes that hear of it late.
+// serviceTTL is long enough for a node that learns late of an instance to list it, too.
 const serviceTTL = 4 * time.Second
 
 func newService(t *testing.T, name string) *nodeService {
 	return &nodeService{t: t, name: name, instances: map[string]*nodeInstance{}}
 }
 
-// run has instances of the service at a program, one after another, until end.
+// run registers instances of the service from a program, one after another, until end.
 func (s *nodeService) run(p *node.Client, program int, random *rand.Rand, end time.Time) {
 	for n := 0; time.Now().Before(end); n++ {
 		s.instance(p, fmt.Sprintf("%d-%d", program, n), fmt.Sprintf("10.0.%d.%d:80", program, n), random, end)
@@ -55,7 +56,7 @@ func (s *nodeService) run(p *node.Client, program int, random *rand.Rand, end ti
 	}
 }
 
-// instance registers one, keeps it alive for a while, and dies, or takes it back.
+// instance registers an instance, keeps it alive for a while, and then abandons or deregisters it.
 func (s *nodeService) instance(p *node.Client, name, address string, random *rand.Rand, end time.Time) {
 	ctx, cancel := context.WithDeadline(s.t.Context(), end.Add(3*time.Second))
 	defer cancel()
@@ -69,7 +70,7 @@ func (s *nodeService) instance(p *node.Client, name, address string, random *ran
 	s.mu.Unlock()
 	registered, err := p.RegisterService(ctx, s.name, address, node.Named(name), node.WithLease(lease.ID))
 	if mayFail(s.t, "registering an instance", err) {
-		return // maybe it is: nobody keeps it alive
+		return // it may be registered, but nothing keeps it alive
 	}
 	for n := 1 + random.IntN(4); n > 0 && time.Now().Before(end); n-- {
 		time.Sleep(time.Duration(random.Int64N(int64(serviceTTL / 4))))
@@ -81,10 +82,10 @@ func (s *nodeService) instance(p *node.Client, name, address string, random *ran
 			s.mu.Unlock()
 			continue
 		case node.CodeLeaseGone:
-			return // from what was known before
+			return // what is known already still holds
 		}
 		s.mu.Lock()
-		i.gone = time.Time{} // it may be executed late
+		i.gone = time.Time{} // the call may be executed late
 		s.mu.Unlock()
 		mayFail(s.t, "keeping an instance alive", err)
 	}
@@ -98,7 +99,7 @@ func (s *nodeService) instance(p *node.Client, name, address string, random *ran
 	}
 }
 
-// call asks for the instances, until end.
+// call queries the instances, until end.
 func (s *nodeService) call(p *node.Client, random *rand.Rand, end time.Time) {
 	for time.Now().Before(end) {
 		_ = s.ask(p)
@@ -123,7 +124,7 @@ func (s *nodeService) ask(p *node.Client) error {
 	return nil
 }
 
-// last waits until no instance is told about any more: nobody keeps one alive.
+// last waits until no instance is listed any more, because nothing keeps one alive.
 func (s *nodeService) last(p *node.Client) {
 	poll.Nil(s.t, 90*time.Second, "no instance of "+s.name+" is told of when none is left", func() error {
 		if err := s.ask(p); err != nil {
@@ -138,7 +139,7 @@ func (s *nodeService) last(p *node.Client) {
 	})
 }
 
-// check says what nobody may have been told.
+// check returns the instances that no answer may contain.
 func (s *nodeService) check() (errs []error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +148,7 @@ func (s *nodeService) check() (errs []error) {
 		twice := map[string]bool{}
 		for _, told := range a.instances {
 			wrong := func(format string, args ...any) {
-				if kind := told.Instance + format; !said[kind] { // it is told for as long as it is
+				if kind := told.Instance + format; !said[kind] { // many answers repeat it
 					said[kind] = true
 					errs = append(errs, fmt.Errorf("the instance %s was told of by an answer that took %v: %s", told.Instance,
 						a.ended.Sub(a.begun), fmt.Sprintf(format, args...)))
@@ -178,7 +179,7 @@ func (s *nodeService) check() (errs []error) {
 	return errs
 }
 
-// TestNodeService: instances that are gone are noticed.
+// TestNodeService: check finds instances that are gone.
 func TestNodeService(t *testing.T) {
 	at := func(ms int) time.Time { return time.Unix(0, 0).Add(time.Duration(ms) * time.Millisecond) }
 	ttl := int(serviceTTL / time.Millisecond)

@@ -14,17 +14,17 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// nodeWatcher is a program that watches keys, and what it was told.
+// nodeWatcher is a program that watches keys, and the events that it received.
 type nodeWatcher struct {
 	t    *testing.T
 	what string
-	keys []string // that it is to be told about
+	keys []string // the watched keys
 
 	mu     sync.Mutex
 	events map[string][]node.Event
 }
 
-// nodeWatchers are all of a generation.
+// nodeWatchers are the watchers of a generation.
 type nodeWatchers struct {
 	t    *testing.T
 	all  []*nodeWatcher
@@ -32,7 +32,7 @@ type nodeWatchers struct {
 	wg   sync.WaitGroup
 }
 
-// watchAll has a program watch each of the keys, and at each node one all of them by their prefix.
+// watchAll starts a watcher of each key, and at each node a watcher of all keys by their prefix.
 func (r *nodeRun) watchAll(keys nodeKeys) *nodeWatchers {
 	ctx, stop := context.WithCancel(r.Network.T.Context())
 	all := &nodeWatchers{t: r.Network.T, stop: stop}
@@ -52,7 +52,7 @@ func (r *nodeRun) watchAll(keys nodeKeys) *nodeWatchers {
 	return all
 }
 
-// follow takes what it is told until ctx ends.
+// follow records the events until ctx ends.
 func (w *nodeWatcher) follow(ctx context.Context, p *node.Client, cfg node.WatchConfig) {
 	var watch *node.Watch
 	for {
@@ -85,8 +85,8 @@ func (w *nodeWatcher) follow(ctx context.Context, p *node.Client, cfg node.Watch
 	}
 }
 
-// reportNews says by what the servers, since each was started last, have found what watchers were
-// told: notifications of their switches, or reads.
+// reportNews logs how each server, since its last start, has found the watchers' events: by
+// notifications of its switch, or by reads.
 func (r *nodeRun) reportNews() {
 	for _, s := range r.servers {
 		news, err := s.News(r.Network.T.Context())
@@ -94,7 +94,7 @@ func (r *nodeRun) reportNews() {
 	}
 }
 
-// last is the newest version that it was told about a key.
+// last returns the newest version in the events of a key.
 func (w *nodeWatcher) last(key string) node.Version {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -104,8 +104,8 @@ func (w *nodeWatcher) last(key string) node.Version {
 	return node.Never
 }
 
-// check waits until all were told what is newest, ends them, and compares what they were told with
-// what is known about the keys. It says how much that was.
+// check waits until all watchers have received the newest versions, stops them, and compares their
+// events with the keys' history. It returns the number of events.
 func (all *nodeWatchers) check(keys nodeKeys, newest []wire.Version, history []linearizable.Call) (events int) {
 	for _, w := range all.all {
 		for _, key := range w.keys {
@@ -131,13 +131,13 @@ func (all *nodeWatchers) check(keys nodeKeys, newest []wire.Version, history []l
 	return events
 }
 
-// nodeState is what a key has at a version.
+// nodeState is the state of a key at a version.
 type nodeState struct {
 	found bool
 	value string
 }
 
-// statesOf is what a history tells about the keys' versions.
+// statesOf returns the states of the keys' versions, according to a history.
 func statesOf(history []linearizable.Call) map[uint32]map[wire.Version]nodeState {
 	out := map[uint32]map[wire.Version]nodeState{}
 	for _, x := range history {
@@ -155,7 +155,8 @@ func statesOf(history []linearizable.Call) map[uint32]map[wire.Version]nodeState
 	return out
 }
 
-// checkEvents: versions grow, and each is of a state that the key had, as far as that is known.
+// checkEvents checks that versions grow, and that each event matches the key's state at its
+// version, if that is known.
 func checkEvents(events []node.Event, states map[wire.Version]nodeState) error {
 	for i, e := range events {
 		if i > 0 && !e.Version.Newer(events[i-1].Version) {
@@ -172,7 +173,7 @@ func checkEvents(events []node.Event, states map[wire.Version]nodeState) error {
 	return nil
 }
 
-// TestCheckEvents: what watchers may not be told is noticed.
+// TestCheckEvents: checkEvents finds events that must not occur.
 func TestCheckEvents(t *testing.T) {
 	states := statesOf([]linearizable.Call{
 		{Op: wire.Write, Value: "a", Version: wire.MakeVersion(1, 1)},

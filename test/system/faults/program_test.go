@@ -20,18 +20,18 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// envPrograms says with which switches TestPrograms runs, with commas (default: interp and auto),
-// and has it go through another build of the program, too.
+// envPrograms selects the switches for TestPrograms, separated by commas (default: interp and
+// auto). If it is set, the test also uses another build of the program.
 const envPrograms = "NETCRAQ_PROGRAMS_ENGINES"
 
-// lastSlot is a register that a later program has: packets of keys that are placed write it.
+// lastSlot is a register of a later program, which packets of placed keys write.
 const (
 	lastSlot     = "NetcraqIngress.pipeline.chain.last_slot"
 	lastSlotCell = 7
 )
 
-// otherProgram is a program that a later release may have, as files: another build of this one, of
-// the same P4Info; or (later) one with a register more, which packets write.
+// otherProgram writes the files of a program that a later release may have: another build of this
+// program with the same P4Info; or (later) a program with one more register, which packets write.
 func otherProgram(t *testing.T, later bool) (jsonFile, infoFile string) {
 	t.Helper()
 	config, info, err := p4src.Compiled(128)
@@ -65,7 +65,7 @@ func otherProgram(t *testing.T, later bool) (jsonFile, infoFile string) {
 		info = fmt.Appendf(info, "registers { preamble { id: 376438785 name: %q alias: \"last_slot\" } "+
 			"type_spec { bitstring { bit { bitwidth: 32 } } } size: 256 }\n", lastSlot)
 	}
-	if config, err = json.Marshal(program); err != nil { // the keys of objects in another order: another build
+	if config, err = json.Marshal(program); err != nil { // another order of the objects' keys, as another build has
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
@@ -78,10 +78,11 @@ func otherProgram(t *testing.T, later bool) (jsonFile, infoFile string) {
 	return jsonFile, infoFile
 }
 
-// TestPrograms replaces the P4 program of a chain that is read and written by another, and takes it
-// back: the controller is stopped, and started with the other. It takes one member after the other
-// out, loads it, and fills it again. No value is lost, what clients were told is linearizable, the
-// chain never lacks more than one member, and the longest wait of each step is said.
+// TestPrograms replaces the P4 program of a chain under load with another one, and then restores
+// it. For each replacement, the controller is stopped, and started with the other program. It takes
+// one member after the other out, loads the program, and fills the member again. No value is lost,
+// the clients' history is linearizable, the chain never lacks more than one member, and the test
+// logs the longest wait of each step.
 func TestPrograms(t *testing.T) {
 	engines, long := os.Getenv(envPrograms), true
 	if engines == "" {
@@ -161,7 +162,7 @@ func programs(t *testing.T, engine string, long bool) {
 	}
 }
 
-// checkProgram checks that a switch runs a program: by its cookie, and by what its packets write.
+// checkProgram checks that a switch runs a program, by its cookie and by what its packets write.
 func checkProgram(t *testing.T, nw *lab.Network, i int, top *topology.Topology, later bool) {
 	t.Helper()
 	pl, err := p4rt.LoadPipeline(top.Program.P4Info, top.Program.JSON)

@@ -15,16 +15,16 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestReplicated kills switches of a chain under load, and at some step of each failover, and of
-// each recovery, the controller that leads. The other continues with it. The history must be
-// linearizable, and of no epoch may there have been two configurations.
+// TestReplicated kills switches of a chain under load, and the leading controller at some step of
+// each failover and of each recovery. The other controller completes it. The history must be
+// linearizable, and no epoch may have two configurations.
 func TestReplicated(t *testing.T) {
 	lab.MustLook(t, "etcd")
 	if !lab.InNamespace(t) {
 		return
 	}
 	l := lab.Line(4, surviveLease)
-	l.Links = append(l.Links, [2]int{4, 1}, [2]int{1, 3}) // there is a way around each
+	l.Links = append(l.Links, [2]int{4, 1}, [2]int{1, 3}) // a second path around each switch
 	l.Chains[0].Patience = surviveLease / 2
 	nw := lab.NewNetwork(t, "auto", l)
 	team := lab.StartTeam(nw)
@@ -114,7 +114,7 @@ func TestReplicated(t *testing.T) {
 		}, func([]string) bool { return true })
 		team.Until(name+" to be brought in", func() bool {
 			m := team.Members()
-			for _, missing := range members { // a starved machine can have given up another one, too
+			for _, missing := range members { // an overloaded machine may have lost another member, too
 				if m != nil && !slices.Contains(m, missing) {
 					team.API().Recover(t.Context(), "main", missing)
 				}
@@ -139,8 +139,8 @@ func TestReplicated(t *testing.T) {
 	lab.CheckHistory(t, "the chain", history, 1000*len(rounds))
 }
 
-// checkRecords reads all that was ever recorded of the chain: one configuration an epoch, epochs
-// that only grow, and leaders that do not come back.
+// checkRecords checks everything that was ever recorded of the chain: one configuration per epoch,
+// epochs that only grow, and leaders that do not come back.
 func checkRecords(t *lab.Team) {
 	tt := t.Network.T
 	tt.Helper()
@@ -167,7 +167,7 @@ func checkRecords(t *lab.Team) {
 				if err := json.Unmarshal(e.Kv.Value, &r); err != nil {
 					tt.Fatal(err)
 				}
-				if r.Config.Filling { // what follows in its epoch is that the shadow is filled
+				if r.Config.Filling { // the next record of this epoch may say that the shadow is filled
 					r.Config.Members, r.Config.Shadow, r.Config.Filling = r.Config.Learners(), "", false
 				}
 				text := r.Config.String()

@@ -19,9 +19,9 @@ import (
 )
 
 // TestSurvive kills the head, a middle switch and the tail of a chain under load, one after the
-// other, brings each back, and cuts one off from the controller but not from its clients, over and
-// over, with real switches, clients and time, while the cables lose, double and reorder frames.
-// `make survive` is the long run.
+// other, and brings each back. It also cuts one off from the controller, but not from its clients.
+// It repeats this with real switches, clients and time, while the cables lose, double and reorder
+// frames. `make survive` is the long run.
 //
 //	NETCRAQ_SURVIVE_ENGINES  which switches, with commas: auto, interp, tc, xdp, bmv2 (default auto)
 //	NETCRAQ_SURVIVE_SECONDS  of load (default 16)
@@ -62,10 +62,10 @@ func number(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// What the cables do, and how long a lease is.
+// The faults of the cables, and the duration of a lease.
 const (
 	surviveFaults = "seed=1; */rx: loss=0.01, dup=0.01, reorder=0.01"
-	surviveLease  = 500 // milliseconds: such a test runs alongside others
+	surviveLease  = 500 // in milliseconds, because this test runs alongside others
 	clients       = 8
 	hotKeys       = 16
 )
@@ -81,7 +81,7 @@ func survive(t *testing.T, engine string) {
 	keys := number(t, "KEYS", 200)
 	lease := number(t, "LEASE", surviveLease)
 	l := lab.Line(4, lease)
-	l.Links = append(l.Links, [2]int{4, 1}, [2]int{1, 3}) // there is a way around each
+	l.Links = append(l.Links, [2]int{4, 1}, [2]int{1, 3}) // a second path around each switch
 	l.Chains[0].Patience = lease / 2
 	l.Chains[0].Short = number(t, "SHORT", 0)
 	l.Faults = surviveFaults
@@ -107,7 +107,7 @@ func survive(t *testing.T, engine string) {
 	}
 	stop := make(chan struct{})
 	defer close(stop)
-	go func() { // the leases of the sessions
+	go func() { // keep the sessions' leases alive
 		for {
 			select {
 			case <-stop:
@@ -121,8 +121,8 @@ func survive(t *testing.T, engine string) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var history []linearizable.Call
-	// The load ends when the last switch is back. It is one piece for each client: between two
-	// there would be a time in which nobody asks, and that looks like one in which nobody answers.
+	// The load ends when the last switch is back. Each client has one uninterrupted load, because a
+	// pause between two loads would look like an outage.
 	ended, over := filepath.Join(t.TempDir(), "ended"), make(chan struct{})
 	end := sync.OnceFunc(func() {
 		close(over)
@@ -148,7 +148,7 @@ func survive(t *testing.T, engine string) {
 	for i := range clients {
 		wg.Go(func() { run(i, lab.Workload{Duration: longest, Until: ended, Reads: i%4 == 3}) })
 	}
-	answers := make([][]int64, len(nw.Hosts)) // of each switch
+	answers := make([][]int64, len(nw.Hosts)) // times of answers, by switch
 	for i := range nw.Hosts {
 		wg.Go(func() {
 			r, err := nw.Hosts[i].Request(lab.HostRequest{Watch: &lab.Watch{Switch: lab.SwitchAddr(i + 1),
@@ -158,7 +158,7 @@ func survive(t *testing.T, engine string) {
 			}
 		})
 	}
-	var looks []int64 // at the clock, by somebody who asks nothing
+	var looks []int64 // times at which a goroutine without requests ran
 	wg.Go(func() {
 		for looking := time.NewTicker(5 * time.Millisecond); ; {
 			looks = append(looks, time.Now().UnixNano())
@@ -175,7 +175,7 @@ func survive(t *testing.T, engine string) {
 	trouble, unasked := causeTrouble(t, nw, c, time.Now().Add(duration-time.Second), l.Chains[0].Short > 0)
 	end()
 	wg.Wait()
-	run(clients, lab.Workload{Duration: 300 * time.Millisecond}) // what all agree on in the end
+	run(clients, lab.Workload{Duration: 300 * time.Millisecond}) // reads the final values, which all must agree on
 	f.Unasked = unasked
 	f.Done = checkNothingLost(t, nw, history, hot)
 	if n := number(t, "SLOTS", 0); n > keys {
@@ -217,11 +217,11 @@ func survive(t *testing.T, engine string) {
 	for _, m := range f.Missed {
 		t.Logf("AIM MISSED: %s", m)
 	}
-	// Reads at switches that are left must not wait for the failover, which takes more than half a
-	// lease, nor writes for more of a recovery than the change of the chain and a retransmission.
-	// One gap can be the machine's, most of them cannot; and what the machine is seen to hold up is
-	// not counted. Where members were lost by themselves it had no processor for longer than a
-	// lease, and a few gaps say more about it than of the chain.
+	// Reads at the remaining switches must not wait for the failover, which takes more than half a
+	// lease. Writes must not wait for more of a recovery than the change of the chain and a
+	// retransmission. The machine can cause one gap, but not most of them, and the known pauses of
+	// the machine are subtracted. If members were lost without a fault, the machine had no CPU time
+	// for longer than a lease, so the gaps say more about the machine than about the chain.
 	length := float64(lease)
 	gap := middle(f.Failure, func(x loss) float64 { return x.Survivors - x.Machine })
 	if gap > length/2 && f.Unasked == 0 {
@@ -251,8 +251,8 @@ func survive(t *testing.T, engine string) {
 	}
 }
 
-// checkNothingLost asks every switch for every key that was written: none may have a version older
-// than one that was acknowledged. It gives the number of those.
+// checkNothingLost reads every written key at every switch. No switch may have a version older than
+// an acknowledged one. It returns the number of acknowledged writes.
 func checkNothingLost(t *testing.T, nw *lab.Network, history []linearizable.Call, hot []uint32) (acknowledged int) {
 	newest := map[uint32]wire.Version{}
 	for _, x := range history {
@@ -270,7 +270,7 @@ func checkNothingLost(t *testing.T, nw *lab.Network, history []linearizable.Call
 					Request: try}, 200*time.Millisecond); err == nil && got.Status == wire.OK {
 					break
 				}
-				if err == nil { // it has no live lease for a moment: the machine is busy
+				if err == nil { // the switch has no live lease for a moment, because the machine is busy
 					time.Sleep(50 * time.Millisecond)
 				}
 			}
@@ -282,8 +282,8 @@ func checkNothingLost(t *testing.T, nw *lab.Network, history []linearizable.Call
 	return acknowledged
 }
 
-// recoverLarge gives the chain many keys, takes its tail away and brings it back, with writers
-// only: what is measured is the pause.
+// recoverLarge gives the chain many keys, removes its tail and brings it back, with writers only,
+// to measure the pause of writes.
 func recoverLarge(t *testing.T, nw *lab.Network, c *lab.Controller, slots, have int, sessions []admin.Session,
 	hot []uint32) *large {
 	var specs []admin.KeySpec
@@ -318,7 +318,7 @@ func recoverLarge(t *testing.T, nw *lab.Network, c *lab.Controller, slots, have 
 		}
 		wg.Go(func() {
 			session := sessions[n]
-			session.NextRequest += 1 << 20 // above those of the load
+			session.NextRequest += 1 << 20 // above the requests of the load
 			h, err := nw.Hosts[n].Work(lab.Workload{Client: 100 + n, Service: lab.ServiceAddr, Keys: hot,
 				Session: session, Duration: 10 * time.Minute, Until: ended, Writes: true})
 			if err != nil {
@@ -341,23 +341,23 @@ func recoverLarge(t *testing.T, nw *lab.Network, c *lab.Controller, slots, have 
 	return out
 }
 
-// moment is a span of time in which something was done to a switch.
+// moment is a fault of a switch, and its time.
 type moment struct {
 	position, name  string
 	from, to        time.Time
-	members         []string      // of the chain before
+	members         []string      // of the chain before the fault
 	joined, changed time.Duration // of a recovery
 }
 
-// mostLate is how much longer the load is than it should be, at most.
+// mostLate is the most by which the load may run longer than planned.
 const mostLate = time.Minute
 
-// mostAwaited is how long it is waited in all for leases to be short.
+// mostAwaited is the total limit for waiting until leases are short.
 const mostAwaited = 5 * time.Minute
 
-// awaitShort waits until leases are short, so that what is measured is a loss in a network where
-// all is prompt, as it is mostly, and not the moment after the last one: four switches that make
-// their programs again on the machine that runs everything else.
+// awaitShort waits until leases are short. The loss is then measured in a network in its usual
+// state, where everything is prompt, and not just after the last loss, when four switches recompile
+// their programs on the machine that runs everything else.
 func awaitShort(t *testing.T, c *lab.Controller, most time.Duration) time.Duration {
 	begun := time.Now()
 	for c.Chain().LeaseGivenMillis == 0 {
@@ -367,12 +367,12 @@ func awaitShort(t *testing.T, c *lab.Controller, most time.Duration) time.Durati
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	time.Sleep(time.Duration(c.Chain().LeaseMillis) * 11 / 10 * time.Millisecond) // what was given before is over, too
+	time.Sleep(time.Duration(c.Chain().LeaseMillis) * 11 / 10 * time.Millisecond) // earlier leases have expired by then
 	return time.Since(begun)
 }
 
-// causeTrouble takes one switch after the other away and brings it back, until there is no time
-// left for another.
+// causeTrouble removes one switch after the other and brings it back, until there is no time for
+// another.
 func causeTrouble(t *testing.T, nw *lab.Network, c *lab.Controller, end time.Time,
 	short bool) (all []moment, unasked int) {
 	members := func() []string {

@@ -11,8 +11,8 @@ import (
 )
 
 // TestGeneratedClient: a client that a generator has made from docs/reference/admin-api.yaml leases
-// a session of a controller, adds a key and finds it, and can write and read the key by what it has
-// been told. Its refusals are those of the document.
+// a session, adds a key and finds it, and can write and read the key with what it has received. Its
+// errors are those of the document.
 func TestGeneratedClient(t *testing.T) {
 	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2, 3}, Lease: 200}}})
 	r := x.controller()

@@ -1,3 +1,3 @@
-// Package inprocess has the tests of a controller before switches that are in the test's process:
-// no root, no namespace, no other process.
+// Package inprocess has the tests of a controller with switches in the test's process: they need no
+// root, no namespace and no other process.
 package inprocess

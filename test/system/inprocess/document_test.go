@@ -18,14 +18,14 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// documented are an example of docs/protocol.md: a request, and the answer to it.
+// documented is an example in docs/protocol.md: a request and its answer.
 type documented struct {
 	method, path, body string
 	status             int
 	answer             string
 }
 
-// documentedCalls are the examples of "What a client asks the controller".
+// documentedCalls returns the examples in "What a client asks the controller".
 func documentedCalls(t *testing.T) (out []documented) {
 	t.Helper()
 	b, err := os.ReadFile("../../../docs/protocol.md")
@@ -48,8 +48,8 @@ func documentedCalls(t *testing.T) (out []documented) {
 	return out
 }
 
-// shape is a JSON value with its fields and types, and without what differs from run to run. A
-// list has the shape of its first element.
+// shape describes the fields and types of a JSON value, without values that differ from run to run.
+// A list has the shape of its first element.
 func shape(v any) string {
 	switch v := v.(type) {
 	case map[string]any:
@@ -67,8 +67,8 @@ func shape(v any) string {
 	return fmt.Sprintf("%T", v)
 }
 
-// TestDocumentedCalls: a client in any language that calls the admin API as docs/protocol.md says
-// gets what is said there, and can write and read the key that it has added.
+// TestDocumentedCalls: a client in any language that calls the admin API as docs/protocol.md
+// describes gets the documented answers, and can write and read the key that it has added.
 func TestDocumentedCalls(t *testing.T) {
 	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2, 3}, Lease: 200}}})
 	r := x.controller()
@@ -112,7 +112,7 @@ func TestDocumentedCalls(t *testing.T) {
 		if err := json.Unmarshal(got, into); err != nil {
 			t.Fatal(err)
 		}
-		if d.method == http.MethodPost && d.path == "/v1/sessions" { // before they are given back
+		if d.method == http.MethodPost && d.path == "/v1/sessions" { // use the sessions before they are released
 			s := &sessions.Sessions[0]
 			for _, value := range []string{"one", "two"} {
 				x.mustWrite(lab.ServiceAddrOf(1), s, keys[0].KeyID, value)

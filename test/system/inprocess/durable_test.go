@@ -44,8 +44,9 @@ func (a *asking) want(request, part string) {
 	}
 }
 
-// TestDurable: a namespace that the policy says is durable is kept in etcd, whatever is killed, and
-// others continue in the switches while etcd is away. A policy that changes hides no key.
+// TestDurable: a namespace that the policy makes durable is kept in etcd, and survives the end of
+// every process. Other namespaces continue in the switches while etcd is down. A change of the
+// policy hides no key.
 func TestDurable(t *testing.T) {
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "netcraq-sidecar")
@@ -106,7 +107,7 @@ func TestDurable(t *testing.T) {
 	a.want(`{"id":5,"func":"lock","data":{"name":"l","waitMs":0,"ttlMs":2000}}`, `"held":true`)
 	a.want(`{"id":6,"func":"increment","data":{"key":"n","by":7}}`, `"number":7`)
 
-	// Everything is killed but the chains' switches.
+	// Everything is killed, except the chains' switches.
 	_ = first.Process.Kill()
 	_ = first.Wait()
 	etcd.Kill(0)
@@ -121,10 +122,10 @@ func TestDurable(t *testing.T) {
 		return strings.Contains(a.ask(`{"id":5,"func":"get","data":{"namespace":"vault","key":"k"}}`), `"value":"kept"`)
 	})
 	a.want(`{"id":6,"func":"get","data":{"namespace":"vault","key":"n"}}`, `"value":"7"`)
-	// The lock's holder is dead: it is another's in time.
+	// The lock's holder is dead, so another client acquires the lock in time.
 	a.want(`{"id":7,"func":"lock","data":{"namespace":"vault","name":"l"},"timeoutMs":60000}`, `"held":true`)
 
-	// The default changes: what was volatile stays so, and is found.
+	// The default changes: existing volatile keys stay volatile, and are found.
 	say("{" + shop + ": {durable: true}, vault: {durable: false}}")
 	poll.Until(t, 30*time.Second, "the policy is read", func() bool {
 		return strings.Contains(a.ask(`{"id":8,"func":"hello"}`), `"durable":true`)
@@ -134,7 +135,7 @@ func TestDurable(t *testing.T) {
 	a.want(`{"id":11,"func":"put","data":{"key":"other","value":"kept"}}`, `"version":"16384.`)
 	a.want(`{"id":12,"func":"get","data":{"namespace":"vault","key":"k"}}`, `"value":"kept"`)
 	a.want(`{"id":13,"func":"put","data":{"namespace":"vault","key":"other","value":"fast"}}`, `"version":"1.`)
-	// Without a word of it, too.
+	// The same holds if the policy no longer mentions the namespace.
 	say("{}")
 	poll.Until(t, 30*time.Second, "the policy is read", func() bool {
 		return strings.Contains(a.ask(`{"id":14,"func":"hello"}`), `"durable":false`)

@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// setMembers changes who the members of chain a are.
+// setMembers changes the members of chain a.
 func setMembers(t *testing.T, r *lab.Controller, members ...string) {
 	t.Helper()
 	if _, err := r.API.ChangeChain(t.Context(), "a", admin.ChainChange{Members: &members}); err != nil {
@@ -19,7 +19,7 @@ func setMembers(t *testing.T, r *lab.Controller, members ...string) {
 	}
 }
 
-// addKeys adds keys to a chain, and says how many were not added.
+// addKeys adds keys to a chain, and returns the number of keys that were not added.
 func addKeys(t *testing.T, r *lab.Controller, chain, kind string, n int) (keys []admin.Key, failed int) {
 	t.Helper()
 	specs := make([]admin.KeySpec, n)
@@ -40,9 +40,9 @@ func addKeys(t *testing.T, r *lab.Controller, chain, kind string, n int) (keys [
 }
 
 // TestGrowthWithoutKeys: a switch that was out of a chain becomes a member while the chain has no
-// keys, or of another chain that is made meanwhile. What it has recorded of the controller's
-// sessions is of a controller of before, and of clients' sessions of a lease of before. Keys are
-// added all the same, and clients write them.
+// keys, or becomes a member of another chain that is created meanwhile. Its records of the
+// controller's sessions come from an earlier controller, and its records of clients' sessions from
+// an earlier lease. Keys are added nevertheless, and clients write them.
 func TestGrowthWithoutKeys(t *testing.T) {
 	for _, how := range []string{"a change of the members", "a recovery", "another chain"} {
 		t.Run(how, func(t *testing.T) { t.Parallel(); growthWithoutKeys(t, how) })
@@ -87,7 +87,8 @@ func growthWithoutKeys(t *testing.T, how string) {
 		t.Fatal(err, failed)
 	}
 
-	// Another controller uses its sessions where s4 does not hear of it, and leases the same.
+	// Another controller uses its sessions while s4 does not receive the packets, and leases the
+	// same sessions.
 	r.Stop()
 	r = x.controller()
 	r.WaitAllReady()

@@ -11,12 +11,12 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// patient is how long the clients wait for sessions that they ask for: netcraqctl and the Python
-// library (Admin) wait for 2 s.
+// patient is the time that clients wait for the sessions they request: netcraqctl and the Python
+// library (Admin) wait 2 s.
 const patient = 2 * time.Second
 
-// TestSessionsBesideAHungSwitch: while a switch takes connections and answers nothing, sessions are
-// opened in less time than the clients wait, wherever the switch stands.
+// TestSessionsBesideAHungSwitch: while a switch accepts connections and answers nothing, sessions
+// are opened in less time than clients wait, whatever the switch's place in the chain.
 func TestSessionsBesideAHungSwitch(t *testing.T) {
 	for _, c := range []struct {
 		what    string
@@ -31,8 +31,8 @@ func TestSessionsBesideAHungSwitch(t *testing.T) {
 			r.WaitAllReady()
 			r.WaitUntil(func() bool { s, err := r.API.Switches(t.Context()); return err == nil && s[3].Ready }, "s4 to be there")
 			x.switches[c.hung-1].Suspend()
-			// The first request comes before anybody can know that the switch hangs. One may be too
-			// late on a machine that has other things to do.
+			// The controller cannot know before the first request that the switch hangs. One
+			// request may be too late on a busy machine.
 			var times []time.Duration
 			late := 0
 			for range 6 {
@@ -56,11 +56,11 @@ func TestSessionsBesideAHungSwitch(t *testing.T) {
 	}
 }
 
-// TestStateBesideAHungSwitch: what all members hold of many keys is told in less time than the
-// clients wait, though one of them does not answer; of that one it is told that.
+// TestStateBesideAHungSwitch: the state of many keys at all members is returned in less time than
+// clients wait, although one member does not answer. The result says so for that member.
 func TestStateBesideAHungSwitch(t *testing.T) {
 	t.Parallel()
-	// without leases, and given up by nobody
+	// without leases, so the controller gives up no member
 	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2, 3},
 		Lease: 0, Patience: 0}}})
 	r := x.controller()

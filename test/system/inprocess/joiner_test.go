@@ -17,24 +17,25 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// joinerLease is how long the leases are alongside a joiner, in milliseconds.
+// joinerLease is the duration of leases during the join, in milliseconds.
 const joinerLease = 200
 
-// joinerTries is how often a moment is tried. A fault shows each time, a late machine does not.
+// joinerTries is the number of attempts for each moment. A fault shows each time, a slow machine
+// does not.
 const joinerTries = 4
 
-// A joinerMoment is when a switch that is brought in stops answering.
+// A joinerMoment is a moment at which a joining switch stops answering.
 type joinerMoment struct {
 	name string
-	// part says which part of a chain it is given then; nil: it has not answered from the start.
+	// part returns whether the switch has got the role at which it stops; nil: it never answers.
 	part func(role chain.Role, frozen, filling bool) bool
-	// after is how long after it has taken that; 0: before the controller hears of it.
+	// after is the delay from then on; 0: before the controller gets the answer.
 	after time.Duration
-	// alone: in a chain of one only, and other: in a longer one only.
+	// alone: only in a chain of one; other: only in a longer chain.
 	alone, other bool
-	// member: it is a member by then, and given up as one.
+	// member: the switch is a member by then, so the chain gives it up as a member.
 	member bool
-	loaded bool // it is when it loads the program, to be emptied
+	loaded bool // it stops when it loads the program, to be emptied
 }
 
 var joinerMoments = []joinerMoment{
@@ -53,10 +54,10 @@ func isShadow(role chain.Role, _, _ bool) bool            { return role == chain
 func isFilling(role chain.Role, _, filling bool) bool     { return role == chain.Replica && filling }
 func isFrozen(role chain.Role, frozen, filling bool) bool { return frozen }
 
-// TestBesideAJoiner: a switch that is brought in stops answering, packets alone or all that comes,
-// in each stage. Beside it sessions are leased, and keys added, moved and removed in all chains, in
-// less time than clients wait for that; no write waits for longer than a lease; and an operator can
-// end it.
+// TestBesideAJoiner: a switch that is brought in stops answering, either only packets or
+// everything, in each stage of joining. Meanwhile sessions are leased, and keys added, moved and
+// removed in all chains, in less time than clients wait. No write waits longer than a lease, and an
+// operator can end the join.
 func TestBesideAJoiner(t *testing.T) {
 	for _, n := range []int{1, 2, 4} {
 		for _, how := range []string{"mute", "stopped"} {
@@ -68,7 +69,7 @@ func TestBesideAJoiner(t *testing.T) {
 }
 
 func besideAJoiner(t *testing.T, n int, mute bool) {
-	const joiner = "s6" // at the end of the line: no way leads through it
+	const joiner = "s6" // at the end of the line, so no route leads through it
 	a := lab.Chain{ID: 1, Name: "a", Lease: joinerLease, Patience: joinerLease / 2}
 	for i := 1; i <= n; i++ {
 		a.Members = append(a.Members, i)
@@ -136,7 +137,7 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 			_, err := r.API.Recover(ctx, "a", joiner)
 			recovered <- err
 		}()
-		if m.part == nil && !m.loaded { // nothing is changed for a switch that does not answer
+		if m.part == nil && !m.loaded { // the chain does not change for a switch that does not answer
 			err := <-recovered
 			if !errors.Is(err, &admin.Error{Code: admin.CodeDeadlineExceeded}) {
 				t.Errorf("%s: %v", m.name, err)
@@ -145,14 +146,14 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 		} else {
 			select {
 			case <-silent:
-			case err := <-recovered: // given up before: this shows nothing
+			case err := <-recovered: // the join failed before that moment, so the attempt shows nothing
 				stop()
 				recovered <- err
 				bad = append(bad, fmt.Sprintf("the switch never came so far: %v", err))
 			}
 		}
 		took := x.allOperations(t, r, fmt.Sprint(round))
-		// An operator ends it.
+		// An operator ends the join.
 		members := lab.Names(a.Members)
 		began := time.Now()
 		_, err := r.API.ChangeChain(t.Context(), "a", admin.ChainChange{Members: &members})
@@ -164,13 +165,13 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 		x.switches[0].onPart(nil)
 		err = <-recovered
 		t.Logf("%s: %v; a write waited for %v; recover: %v; the machine held all up for %v at most", m.name, took, waited, err, late)
-		for _, o := range took { // an operation is several steps, and each can be held up
+		for _, o := range took { // an operation has several steps, each of which the machine can delay
 			if o.err != nil || o.took > patient+4*late {
 				bad = append(bad, fmt.Sprintf("%v: %v", o, o.err))
 			}
 		}
 		most := joinerLease * time.Millisecond
-		if m.member || err == nil { // by then it is a member, and given up as one
+		if m.member || err == nil { // the switch is a member by then, and is given up as one
 			most = most * 9 / 4
 		}
 		if waited > most+lateness+2*late {
@@ -187,7 +188,7 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 		if m.alone && n > 1 || m.other && n == 1 {
 			continue
 		}
-		for try := 1; ; try++ { // a machine that has other things to do may be too late
+		for try := 1; ; try++ { // a busy machine may be too slow
 			bad := once(m)
 			if len(bad) == 0 {
 				break
@@ -203,11 +204,11 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 	}
 }
 
-// lateness is what a machine that has other things to do may add.
+// lateness is the delay that a busy machine may add.
 const lateness = 150 * time.Millisecond
 
-// machineHolds looks at the clock every millisecond until it is called, and says then for how long
-// the machine kept it from that at most.
+// machineHolds reads the clock every millisecond until the function that it returns is called. That
+// function returns the longest time for which the machine did not run it.
 func machineHolds() func() time.Duration {
 	done, longest := make(chan struct{}), make(chan time.Duration, 1)
 	go func() {
@@ -229,7 +230,7 @@ func machineHolds() func() time.Duration {
 	}
 }
 
-// onPart sets who is told about each part in chain a that the switch is given.
+// onPart sets a function that is called with each role in chain a that the switch gets.
 func (s *bedSwitch) onPart(f func(role chain.Role, frozen, filling bool)) {
 	if f == nil {
 		s.OnWrite(nil)
@@ -244,7 +245,7 @@ func (s *bedSwitch) onPart(f func(role chain.Role, frozen, filling bool)) {
 	})
 }
 
-// operationTook is how long an operation took.
+// operationTook is the duration of an operation.
 type operationTook struct {
 	what string
 	took time.Duration
@@ -255,7 +256,7 @@ func (o operationTook) String() string {
 	return fmt.Sprintf("%s %v", o.what, o.took.Round(time.Millisecond))
 }
 
-// allOperations does, at once, what clients ask a controller for in chains a and b.
+// allOperations does everything that clients ask of a controller in chains a and b, concurrently.
 func (x *testbed) allOperations(t *testing.T, r *lab.Controller, name string) (out []operationTook) {
 	t.Helper()
 	var mu sync.Mutex
@@ -300,15 +301,15 @@ func (x *testbed) allOperations(t *testing.T, r *lab.Controller, name string) (o
 	return out
 }
 
-// writing is a client that writes a key all the time.
+// writing is a client that writes a key continuously.
 type writing struct {
 	done    chan struct{}
 	over    sync.WaitGroup
 	longest atomic.Int64
 }
 
-// startWriting starts a client that writes a key of chain a all the time, and sends each write
-// again every few milliseconds until it is answered.
+// startWriting starts a client that writes a key of chain a continuously, and repeats each write
+// every few milliseconds until it gets an answer.
 func (x *testbed) startWriting(r *lab.Controller, key uint32) *writing {
 	x.t.Helper()
 	leased, err := r.API.NewSessions(x.t.Context(), admin.SessionsRequest{Count: 1})
@@ -344,7 +345,7 @@ func (x *testbed) startWriting(r *lab.Controller, key uint32) *writing {
 	return w
 }
 
-// stop ends it, and says for how long a write waited at most.
+// stop stops the client, and returns the longest time that a write waited.
 func (w *writing) stop() time.Duration {
 	close(w.done)
 	w.over.Wait()

@@ -9,9 +9,9 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// TestNodeKeysLost: when all members of a chain were restarted at once, its keys are read as
-// deleted, in a version above those that they had; who watches them is told, and who swaps by
-// versions continues. An operator's key reads as never written, as before.
+// TestNodeKeysLost: after all members of a chain were restarted at once, its keys read as deleted,
+// with a version above their old one. Watchers are notified, and clients that use CAS can continue.
+// An operator's key reads as never written.
 func TestNodeKeysLost(t *testing.T) {
 	l := twoChains()
 	l.Chains = l.Chains[:1]
@@ -51,7 +51,8 @@ func TestNodeKeysLost(t *testing.T) {
 		s.start()
 	}
 	r.WaitEvent("chain.lost", "")
-	// Until its tombstone is there a key is followed: this may take a moment, not a call's time.
+	// The store follows the key until its tombstone is written, which may take longer than one
+	// call.
 	var got store.Item
 	poll.Nil(t, 20*time.Second, "it is read", func() (err error) {
 		short, done := context.WithTimeout(ctx, 5*time.Second)
@@ -78,7 +79,7 @@ func TestNodeKeysLost(t *testing.T) {
 		t.Errorf("read: %+v, %v", got, err)
 	}
 	r.WaitAllReady()
-	time.Sleep(time.Second) // two looks for what is to be fixed
+	time.Sleep(time.Second) // two rounds of the search for keys to fix
 	if now, err := one.Get(ctx, written, false); err != nil || now.Version != lost.Version {
 		t.Errorf("with nobody writing it is %+v, %v", now, err)
 	}

@@ -24,11 +24,11 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// The node API's store with the controller and the switches' program as they ship.
+// Tests of the node API's store with the released controller and switch program.
 
 const shop = "shop"
 
-// calmChains are two chains whose members keep their leases however busy the machine is.
+// calmChains are two chains whose members keep their leases, however busy the machine is.
 func calmChains() lab.Layout {
 	layout := twoChains()
 	for i := range layout.Chains {
@@ -37,7 +37,7 @@ func calmChains() lab.Layout {
 	return layout
 }
 
-// nodeStore is the store of a node at the host of a switch.
+// nodeStore returns the store of a node at the host of a switch.
 func nodeStore(x *testbed, r *lab.Controller, host int, adjust ...func(*keys.Options)) (*keys.Store, *relay) {
 	x.t.Helper()
 	way, url := newRelay(x, host)
@@ -60,7 +60,7 @@ func nodeStore(x *testbed, r *lab.Controller, host int, adjust ...func(*keys.Opt
 	return s, way
 }
 
-// move moves a key to the other chain, if it is where it can be moved from.
+// move moves a key to the other chain, if it can be moved.
 func move(t *testing.T, r *lab.Controller, name string) bool {
 	k, err := r.API.Lookup(t.Context(), name)
 	if err != nil {
@@ -70,8 +70,9 @@ func move(t *testing.T, r *lab.Controller, name string) bool {
 	return err == nil
 }
 
-// TestNodeKeysLife: made by two nodes at once it is one key; it is found again when the operator
-// removes it; without a controller what is known continues; quotas are kept.
+// TestNodeKeysLife: two nodes that create a key at once get the same key. They find it again after
+// the operator has removed it. Without a controller, known keys can still be used. Quotas are
+// enforced.
 func TestNodeKeysLife(t *testing.T) {
 	x := newTestbed(t, calmChains())
 	r := x.controller()
@@ -108,8 +109,8 @@ func TestNodeKeysLife(t *testing.T) {
 	if err != nil || len(placed) != 1 || placed[0].Name != "node/shop/leader" {
 		t.Fatal(placed, err)
 	}
-	// The operator removes it, and it comes back: what was known about its versions is worth
-	// nothing.
+	// The operator removes the key, and it comes back. What a node knew about its versions does not
+	// count any more.
 	if err := r.API.RemoveKey(ctx, placed[0].Chain, placed[0].Name); err != nil {
 		t.Fatal(err)
 	}
@@ -117,8 +118,8 @@ func TestNodeKeysLife(t *testing.T) {
 		t.Error(got, err)
 	}
 	var v wire.Version
-	// This write was begun a moment after the KEY_ID had gone, so that it may not be known that
-	// nothing of it was executed.
+	// This write may have started just after the KEY_ID was removed. Then the store cannot know
+	// that no copy of it was executed.
 	poll.Nil(t, 20*time.Second, "the key is written again", func() error {
 		v, err = two.Put(ctx, k, []byte("again"))
 		if err != nil && !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}) {
@@ -158,8 +159,8 @@ func TestNodeKeysLife(t *testing.T) {
 	}
 }
 
-// TestNodeKeysMove: what two nodes see of keys that move from chain to chain all the time is
-// linearizable, versions included, as of keys that never move; a counter loses no increment.
+// TestNodeKeysMove: the history of two nodes is linearizable, including versions, for keys that
+// move between chains all the time, as for keys that never move. A counter loses no increment.
 func TestNodeKeysMove(t *testing.T) {
 	x := newTestbed(t, calmChains())
 	r := x.controller()

@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// notifiedWatch is what one Watch was told, and when.
+// notifiedWatch has the changes that one Watch received, and their times.
 type notifiedWatch struct {
 	mu   sync.Mutex
 	last map[string]store.Change
@@ -46,10 +46,10 @@ func (w *notifiedWatch) tell(changes []store.Change) {
 	}
 }
 
-// TestNotified: watchers at a node whose switch is not a member of a chain hear of writes at
-// another node by what their switch notifies; where half of that is lost, where keys move, and
-// where the controller is another, they hear of what is newest all the same; and when nobody
-// watches, the switches have nothing of it.
+// TestNotified: watchers at a node whose switch is not a member of the chain hear of another node's
+// writes by notifications of their switch. They hear of the newest version also if half of the
+// notifications are lost, if keys move, and if the controller is replaced. When nothing is watched,
+// the switches have no entries for it.
 func TestNotified(t *testing.T) {
 	x := newTestbed(t, calmChains())
 	c := x.controller()
@@ -57,7 +57,7 @@ func TestNotified(t *testing.T) {
 	writer, writersWay := nodeStore(x, c, 1)
 	registry := prometheus.NewRegistry()
 	var push *notify.Receiver
-	// Far apart, so that what is heard soon was not found by reading.
+	// The rounds of reads are far apart, so a change that arrives soon was not found by reading.
 	watcher, way := nodeStore(x, c, 4, func(o *keys.Options) {
 		push = notify.New(notify.Options{Admin: o.Admin, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 		o.Push, o.Interval, o.Round, o.Metrics = push, 200*time.Millisecond, 3*time.Second, registry
@@ -75,7 +75,7 @@ func TestNotified(t *testing.T) {
 		begin := time.Now()
 		v, err := writer.Put(ctx, store.Key{Namespace: shop, Name: name}, []byte(value))
 		if err != nil {
-			if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}) { // while it moves
+			if !errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}) { // while the key moves
 				t.Errorf("writing %s: %v", name, err)
 			}
 			return
@@ -101,7 +101,7 @@ func TestNotified(t *testing.T) {
 		all = append(all, w)
 		watches.Go(func() { _ = watcher.Watch(watching, what, w.tell) })
 	}
-	// whole waits until everybody has been told what is newest.
+	// whole waits until every watch has received the newest version.
 	whole := func(why string) {
 		t.Helper()
 		for _, w := range all {
@@ -114,7 +114,7 @@ func TestNotified(t *testing.T) {
 			}
 		}
 	}
-	// heard writes until the network tells about it.
+	// heard writes until a notification arrives.
 	heard := func(why string) {
 		t.Helper()
 		for _, name := range names {
@@ -162,7 +162,7 @@ func TestNotified(t *testing.T) {
 	slices.Sort(late)
 	t.Logf("of %d writes %d were told of by the network and %d by reading; from a write's begin to who watches: p50 %v, p99 %v",
 		rounds*len(names), told, read, late[len(late)/2], late[len(late)*99/100])
-	if told < rounds || told < 4*read { // who is behind is told the newest alone
+	if told < rounds || told < 4*read { // a watch that is behind gets only the newest version
 		t.Error("hardly anything was told of by the network")
 	}
 

@@ -18,26 +18,26 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// A relay is a way into a testbed for clients with sockets: for each chain it has a UDP socket on
-// loopback, whose datagrams go in by a host's port as if they were sent to the chain's service
-// address; and it has an admin API like the controller's, but that chains are reached at those
-// sockets.
+// A relay lets clients with sockets use a testbed. For each chain it has a UDP socket on loopback.
+// The socket's datagrams enter the testbed by a host's port, addressed to the chain's service
+// address. The relay also has an admin API like the controller's, in which the chains have the
+// addresses of these sockets.
 type relay struct {
 	bed  *testbed
 	host int
 
-	// notified are notifications that came out of the testbed; lost those of them that were lost:
-	// every lossy-th, if it is not 0.
+	// notified counts the notifications that came out of the testbed, and lost those of them that
+	// the relay dropped: every lossy-th, if lossy is not 0.
 	notified, lost, lossy atomic.Int64
 
 	mu      sync.Mutex
-	to      string // the controller's admin API; "": it is not there
+	to      string // the controller's admin API; "": not reachable
 	sockets map[string]netip.AddrPort
 	conns   map[uint8]*net.UDPConn    // by chain
-	ports   map[netip.AddrPort]uint16 // of senders, and of who is notified, in the testbed
+	ports   map[netip.AddrPort]uint16 // UDP ports in the testbed of senders and of notified servers
 }
 
-// newRelay lets clients in at the host of a switch. url is the admin API.
+// newRelay lets clients use the testbed from the host of a switch. url is the relay's admin API.
 func newRelay(x *testbed, host int) (r *relay, url string) {
 	x.t.Helper()
 	r = &relay{bed: x, host: host, sockets: map[string]netip.AddrPort{},
@@ -59,7 +59,7 @@ func newRelay(x *testbed, host int) (r *relay, url string) {
 	return r, server.URL
 }
 
-// ask has it ask another controller; "": none.
+// ask makes the relay use another controller; "": none.
 func (r *relay) ask(url string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,7 +88,7 @@ func (r *relay) serve(s *net.UDPConn, service netip.Addr) {
 	}
 }
 
-// watching is a WatchRequest by which the testbed's host is told.
+// watching changes a WatchRequest so that the notifications go to the testbed's host.
 func (r *relay) watching(body []byte) []byte {
 	var w admin.WatchRequest
 	if json.Unmarshal(body, &w) != nil {
@@ -105,7 +105,7 @@ func (r *relay) watching(body []byte) []byte {
 	return body
 }
 
-// notify passes on what a switch says to a server that watches.
+// notify passes a switch's notification on to the watching server.
 func (r *relay) notify(p *wire.Packet, b []byte, to netip.AddrPort) {
 	if p.Op != wire.Notify {
 		return
@@ -120,7 +120,8 @@ func (r *relay) notify(p *wire.Packet, b []byte, to netip.AddrPort) {
 	}
 }
 
-// portOf is the UDP port in the testbed of a sender. What comes to it there is passed on by back.
+// portOf returns the UDP port of a sender in the testbed. The function back receives the packets to
+// that port.
 func (r *relay) portOf(from netip.AddrPort, back func(*wire.Packet, []byte)) uint16 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,7 +153,7 @@ func (r *relay) portOf(from netip.AddrPort, back func(*wire.Packet, []byte)) uin
 	return port
 }
 
-// admin passes a request on, and what comes back with the addresses of the relay.
+// admin forwards a request, and replaces the addresses in the answer by the relay's.
 func (r *relay) admin(w http.ResponseWriter, q *http.Request) {
 	r.mu.Lock()
 	to := r.to

@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// ask has a key placed, however long the one before is on its way.
+// request requests a key, and retries while an earlier request for it is in progress.
 func request(t *testing.T, r *lab.Controller, what admin.KeyRequest) (k *admin.RequestedKey, err error) {
 	t.Helper()
 	poll.Until(t, 10*time.Second, what.Name+" is settled", func() bool {
@@ -25,8 +25,8 @@ func request(t *testing.T, r *lab.Controller, what admin.KeyRequest) (k *admin.R
 	return k, err
 }
 
-// TestRequestKey: the controller chooses the chain with the most room, makes one key of a name
-// whoever asks and however often, and keeps to quotas.
+// TestRequestKey: the controller chooses the chain with the most room, makes one key for a name,
+// however many callers request it, and enforces quotas.
 func TestRequestKey(t *testing.T) {
 	x := newTestbed(t, twoChains())
 	r := x.controller()
@@ -65,7 +65,7 @@ func TestRequestKey(t *testing.T) {
 			t.Errorf("%s: KEY_IDs %v, made %d times", name, got, created[name])
 		}
 	}
-	// Those that are asked for at once may see the same room. What follows evens it out.
+	// Concurrent requests may see the same room. Later requests compensate for that.
 	for i := range 2 {
 		if _, err := request(t, r, admin.KeyRequest{Name: fmt.Sprint("node/more/", i)}); err != nil {
 			t.Fatal(err)
@@ -95,7 +95,7 @@ func TestRequestKey(t *testing.T) {
 			t.Errorf("%+v: %v", what, err)
 		}
 	}
-	// The one chain that may be used, until it is full.
+	// Only one chain may be used, until it is full.
 	ch, err := r.API.Chain(t.Context(), "b")
 	if err != nil {
 		t.Fatal(err)
@@ -118,8 +118,8 @@ func TestRequestKey(t *testing.T) {
 	}
 }
 
-// TestRequestKeysOfANode: a node has no more keys of a chain than it leaves for others, and is told
-// so.
+// TestRequestKeysOfANode: a node can have only as many keys of a chain as leave room for others,
+// and gets an error beyond that.
 func TestRequestKeysOfANode(t *testing.T) {
 	x := newTestbed(t, twoChains())
 	x.change(func(top map[string]any) { top["chains"].([]any)[1].(map[string]any)["slots"] = 4 })
@@ -143,8 +143,8 @@ func TestRequestKeysOfANode(t *testing.T) {
 	}
 }
 
-// TestVersionsByName: what a name's versions are, by the directory, grows over moves and removals;
-// a move changes none.
+// TestVersionsByName: the version of a name, according to the directory, grows over moves and
+// removals. A move does not change it.
 func TestVersionsByName(t *testing.T) {
 	x := newTestbed(t, twoChains())
 	r := x.controller()
@@ -212,7 +212,7 @@ func TestVersionsByName(t *testing.T) {
 			t.Errorf("written in %s: version %v, before %v", to, v, last)
 		}
 		last = v
-		// The old slot's removal is under way.
+		// The old slot is being removed.
 		poll.Until(t, 10*time.Second, "it can be moved again", func() bool {
 			c, err := r.API.Chain(t.Context(), from.Chain)
 			return err == nil && c.Keys == 0

@@ -11,15 +11,15 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// twoChains is a line of four switches: chain a at s1 and s2, b at s3 and s4.
+// twoChains is a line of four switches: chain a at s1 and s2, chain b at s3 and s4.
 func twoChains() lab.Layout {
 	return lab.Layout{N: 4, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2}, Lease: 200,
 		Patience: 0}, {ID: 2, Name: "b", Members: []int{3, 4}, Lease: 200, Patience: 0}}}
 }
 
-// TestMovedKeyStaysAway: a KEY_ID whose key has moved away must not be taken in again from what
-// switches once had. The chain that it was in must not give it entries, whatever comes and goes:
-// then it would be read under one KEY_ID, and written under the other.
+// TestMovedKeyStaysAway: after a key has moved, its old KEY_ID must not come back from a switch
+// that once had it. Its old chain must not give it entries, whatever restarts. Otherwise clients
+// would read it under one KEY_ID, and write it under the other.
 func TestMovedKeyStaysAway(t *testing.T) {
 	for _, gone := range []string{"moved", "removed"} {
 		t.Run(gone, func(t *testing.T) { t.Parallel(); goneKey(t, gone == "moved") })
@@ -61,14 +61,14 @@ func goneKey(t *testing.T, moved bool) {
 		return true
 	}
 	c.WaitUntil(gone, "the old KEY_ID to have no entry")
-	// A switch that is in the other chain alone is killed, and comes back.
+	// A switch that is only in the other chain is killed, and comes back.
 	x.switches[3].Kill()
 	c.WaitEvent("switch.disconnected", "s4")
 	x.switches[3].start()
 	c.WaitUntil(func() bool { s, err := c.API.Switches(t.Context()); return err == nil && s[3].Ready }, "s4 to be there")
 	check := func(when string) {
 		t.Helper()
-		// what compares the switches with the directory does it a moment after all are there
+		// the comparison of the switches with the directory runs a moment after all are connected
 		time.Sleep(100 * time.Millisecond)
 		keys, err := c.API.Directory(t.Context(), "", false)
 		if want := map[bool]int{true: 1}[moved]; err != nil || len(keys) != want || moved && keys[0].Name != "/x" {
@@ -105,14 +105,14 @@ func goneKey(t *testing.T, moved bool) {
 	}
 }
 
-// TestForgottenKeys: a controller whose directory is lost gives no KEY_ID and no slot before the
-// switches have said which are in use.
+// TestForgottenKeys: a controller whose directory is lost assigns no KEY_ID and no slot before the
+// switches have reported which are in use.
 func TestForgottenKeys(t *testing.T) {
 	x := newTestbed(t, lab.Layout{N: 2, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2}, Lease: 200,
 		Patience: 0}}})
 	a := lab.ServiceAddrOf(1)
 	c := x.controllerWith(saved.Memory{})
-	// at once: it waits for the chain
+	// immediately, while the controller still waits for the chain
 	old, err := c.API.AddKey(t.Context(), "a", admin.KeySpec{Name: "/old", Value: []byte("old")})
 	if err != nil {
 		t.Fatal(err)

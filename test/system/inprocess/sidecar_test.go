@@ -22,9 +22,9 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// TestSidecar: the command serves the node API over the chains, is replaced by another one while
-// programs call it, of which none fails, and ends when it is told to. A program that watches
-// continues, and each is told by the switch of what it watches.
+// TestSidecar: the command serves the node API over the chains. Another instance replaces it while
+// programs call it: no call fails, and the old instance ends when told to. A watching program
+// continues, and the switch notifies both instances.
 func TestSidecar(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "netcraq-sidecar")
 	if out, err := exec.Command("go", "build", "-o", binary, "../../../nodeapi/cmd/netcraq-sidecar").CombinedOutput(); err != nil {
@@ -133,8 +133,8 @@ func TestSidecar(t *testing.T) {
 	}
 }
 
-// program calls by one connection until it is told to connect again. Each of its increments is
-// executed once.
+// program makes calls over one connection until the server asks it to reconnect. Each of its
+// increments is executed once.
 func program(path string, n int, stop *atomic.Bool, calls *atomic.Int64) error {
 	nc, err := net.Dial("unix", path)
 	if err != nil {
@@ -163,7 +163,7 @@ func program(path string, n int, stop *atomic.Bool, calls *atomic.Int64) error {
 	return err
 }
 
-// watching watches by one connection until it is told to connect again.
+// watching watches over one connection until the server asks it to reconnect.
 func watching(ctx context.Context, path string, told *atomic.Int64) error {
 	nc, err := net.Dial("unix", path)
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestEarlierRecord: the controller's file is put back as it was before a switch was given up. The
-// switch still has its values of then, and a part in the chain of then or none: nobody may ever
-// read them, and the chain is what the switches say.
+// TestEarlierRecord: the controller's file is restored to its content from before a switch was
+// given up. That switch still has its old values, and either its old role or none. No client may
+// read these values, and the chain continues with the configuration that the switches report.
 func TestEarlierRecord(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		fenced bool // the switch has heard that it is not a member any more
-		both   bool // the file of the keys is put back too
+		fenced bool // the switch knows that it is not a member any more
+		both   bool // the file of the keys is restored, too
 	}{{"fenced", true, false}, {"out of reach", false, false}, {"with the keys", true, true}} {
 		t.Run(c.name, func(t *testing.T) { t.Parallel(); earlierRecord(t, c.fenced, c.both) })
 	}
@@ -73,7 +73,7 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 	if fenced {
 		x.switches[2].Resume()
 		c.WaitUntil(func() bool { s, err := c.API.Switches(t.Context()); return err == nil && s[2].Ready }, "s3 to be back")
-		time.Sleep(50 * time.Millisecond) // and to be told
+		time.Sleep(50 * time.Millisecond) // and to get its configuration
 	}
 	c.Stop()
 	x.switches[2].Resume()
@@ -82,7 +82,7 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 			t.Fatal(err)
 		}
 	}
-	// The one that knows least is heard first.
+	// The switch with the oldest state is heard first.
 	x.switches[0].Suspend()
 	x.switches[1].Suspend()
 	c = x.controller()
@@ -119,7 +119,7 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 			}
 		}
 	}
-	// KEY_IDs that were given after the copy are not given again, and what was removed stays away.
+	// KEY_IDs that were assigned after the copy are not assigned again, and removed keys stay away.
 	next := add("/next", "new")
 	for _, s := range x.switches[:2] {
 		if keys := s.keys(); len(keys) != 3 || next == later || next == gone {
@@ -129,7 +129,7 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 	if _, err := c.API.Lookup(t.Context(), "/gone"); err == nil {
 		t.Error("a key that was removed is there again")
 	}
-	// Sessions that were leased after the copy are not leased again at once.
+	// Sessions that were leased after the copy are not leased again immediately.
 	if again, err := c.API.NewSessions(t.Context(), admin.SessionsRequest{Count: 1}); err == nil {
 		t.Errorf("%+v is leased, and %+v may be in use", again.Sessions, leased.Sessions)
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// elected starts a controller that has been elected in an etcd, and keeps its state there.
+// elected starts a controller that is elected in an etcd, and keeps its state there.
 func (x *testbed) elected(etcd, name string) (*lab.Controller, *etcdstore.Term) {
 	x.t.Helper()
 	top, err := topology.Load(x.file)
@@ -49,16 +49,16 @@ func (x *testbed) elected(etcd, name string) (*lab.Controller, *etcdstore.Term) 
 	return lab.Serve(x.t, c), term
 }
 
-// TestWatchOverTakeovers: versions of a watched name only grow, and who watches hears of all that
-// stays, when its key is removed and made again by controllers that take over from each other, with
-// their state in etcd; also in a chain whose versions are far lower, and when a controller that was
-// replaced continues.
+// TestWatchOverTakeovers: a watched name's key is removed and created again by controllers that
+// replace each other, with their state in etcd. The name's versions only grow, and watchers receive
+// every lasting change. This also holds if the new key is in a chain with far lower versions, and
+// if a replaced controller continues.
 func TestWatchOverTakeovers(t *testing.T) {
 	x := newTestbed(t, calmChains())
 	etcd := etcdtest.Start(t)
 	c, term := x.elected(etcd, "first")
 	c.WaitAllReady()
-	// The name's key is in the chain that the controller chooses for it.
+	// The controller chooses the chain of the name's key.
 	var mu sync.Mutex
 	chain := "a"
 	in := func(string) []string { mu.Lock(); defer mu.Unlock(); return []string{chain} }
@@ -77,7 +77,7 @@ func TestWatchOverTakeovers(t *testing.T) {
 	put := func(value string) {
 		t.Helper()
 		v, err := writer.Put(ctx, key, []byte(value))
-		for errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}) { // the key it was sent to had just gone
+		for errors.Is(err, &nodeapi.Error{Code: nodeapi.CodeOutcomeUnknown}) { // its key was removed just before
 			v, err = writer.Put(ctx, key, []byte(value))
 		}
 		if err != nil {
@@ -104,7 +104,7 @@ func TestWatchOverTakeovers(t *testing.T) {
 
 	put("first")
 	heard("first")
-	// The versions of chain a grow by epochs as well.
+	// The versions of chain a also grow by epochs.
 	for i := range 6 {
 		frozen := i%2 == 0
 		if _, err := c.API.ChangeChain(ctx, "a", admin.ChainChange{Frozen: &frozen}); err != nil {
@@ -123,10 +123,10 @@ func TestWatchOverTakeovers(t *testing.T) {
 		if err := c.API.RemoveKey(ctx, k.Chain, k.Name); err != nil {
 			t.Fatal(err)
 		}
-		if round%2 == 0 { // its process ends
+		if round%2 == 0 { // the controller's process ends
 			c.Stop()
 			term.Resign()
-		} else { // it continues, and does not know yet
+		} else { // the controller continues, and does not know yet that it is replaced
 			if _, err := etcdtest.Client(t, etcd).Delete(ctx, "/netcraq/leader/", clientv3.WithPrefix()); err != nil {
 				t.Fatal(err)
 			}

@@ -23,34 +23,34 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// A testbed is a network in this process, for stories about the controller that need a data plane:
-// real switches (the interp engine behind the real P4Runtime server) on cables in memory. It needs
-// no root, no namespace and no other process, and the whole of it comes up in a tenth of a second.
-// What hangs on engines, interfaces or processes is not shown by it: the end-to-end tests do that.
+// A testbed is a network in this process, for tests of the controller that need a data plane: real
+// switches (the interp engine behind the real P4Runtime server) on cables in memory. It needs no
+// root, no namespace and no other process, and starts in a tenth of a second. It cannot test what
+// depends on engines, interfaces or processes; the end-to-end tests do that.
 
-// testbed is switches s1 to sn in a line, each with a host at port 1; chains as a layout says.
+// testbed is switches s1 to sn in a line, each with a host at port 1, and the chains of a layout.
 type testbed struct {
 	t        *testing.T
 	layout   lab.Layout
 	dir      string
-	state    string // the controller's file
-	file     string // the topology
+	state    string // path of the controller's state file
+	file     string // path of the topology file
 	network  *devnet.Network
 	switches []*bedSwitch
 
 	mu      sync.Mutex
-	replies map[uint16]chan *wire.Packet // of the hosts' requests, by UDP port
+	replies map[uint16]chan *wire.Packet // by UDP port: the channels for the answers to the hosts' requests
 	port    uint16
 }
 
-// bedSwitch is one switch.
+// bedSwitch is a switch of a testbed.
 type bedSwitch struct {
 	*devnet.Switch
 	bed *testbed
 }
 
-// newTestbed starts the switches of a layout, of which only the number of switches and the chains
-// count.
+// newTestbed starts the switches of a layout. It uses only the layout's number of switches and its
+// chains.
 func newTestbed(t *testing.T, l lab.Layout) *testbed {
 	t.Helper()
 	x := &testbed{t: t, layout: l, dir: t.TempDir(), replies: map[uint16]chan *wire.Packet{}, port: 20000}
@@ -94,7 +94,7 @@ func newTestbed(t *testing.T, l lab.Layout) *testbed {
 	return x
 }
 
-// change changes the topology for controllers that are started from now on.
+// change changes the topology for controllers that are started later.
 func (x *testbed) change(f func(topologytest.Object)) {
 	x.t.Helper()
 	top := topologytest.Object{}
@@ -114,7 +114,7 @@ func (x *testbed) change(f func(topologytest.Object)) {
 	}
 }
 
-// left gives a frame that has left the network to the host that waits for it.
+// left delivers a frame that has left the network to the host that waits for it.
 func (x *testbed) left(_ devnet.Port, frame []byte) {
 	f, payload, err := wire.ParseFrame(frame)
 	p := new(wire.Packet)
@@ -122,28 +122,28 @@ func (x *testbed) left(_ devnet.Port, frame []byte) {
 		return
 	}
 	p.Value = slices.Clone(p.Value)
-	x.mu.Lock() // for as long as it is sent: who waits no more closes the channel
+	x.mu.Lock() // held during the send, because a caller that stops waiting closes the channel
 	defer x.mu.Unlock()
 	select {
 	case x.replies[f.Dst.Port()] <- p:
-	default: // nobody waits for it any more
+	default: // no caller waits for it any more
 	}
 }
 
-// keysFile is where the controller keeps the keys.
+// keysFile is the file in which the controller keeps the keys.
 func (x *testbed) keysFile() string { return filepath.Join(x.dir, "state.keys.json") }
 
 func readOf(key uint32) *wire.Packet {
 	return &wire.Packet{Op: wire.Read, Key: wire.Key(key), Request: 1}
 }
 
-// ask sends a request from the host at a switch, a few times, and gives the first answer that does
-// not ask to try again.
+// ask sends a request several times from the host at a switch, and returns the first answer that
+// does not ask for a retry.
 func (x *testbed) ask(host int, to netip.Addr, p *wire.Packet) (*wire.Packet, error) {
 	return x.askTimes(20, host, to, p)
 }
 
-// once is a read that is sent once.
+// once sends a read once.
 func (x *testbed) once(host int, to netip.Addr, key uint32) (*wire.Packet, error) {
 	return x.askTimes(1, host, to, readOf(key))
 }
@@ -165,7 +165,7 @@ func (x *testbed) askTimes(times, host int, to netip.Addr, p *wire.Packet) (last
 	return last, err
 }
 
-// askFor sends a request once, and waits for so long for the answer.
+// askFor sends a request once, and waits for the answer for the given time.
 func (x *testbed) askFor(patience time.Duration, host int, to netip.Addr, p *wire.Packet) (*wire.Packet, error) {
 	payload, err := p.Marshal(wire.Profile128)
 	if err != nil {
@@ -192,7 +192,7 @@ func (x *testbed) askFor(patience time.Duration, host int, to netip.Addr, p *wir
 	}
 }
 
-// read asks for a key, and write writes it, at an address, from the host at switch 1.
+// read reads a key, and write writes it, at an address, from the host at switch 1.
 func (x *testbed) read(to netip.Addr, key uint32) (*wire.Packet, error) {
 	return x.ask(1, to, readOf(key))
 }
@@ -203,7 +203,7 @@ func (x *testbed) write(to netip.Addr, s *admin.Session, key uint32, value strin
 	return x.ask(1, to, p)
 }
 
-// mustWrite is write that has to succeed.
+// mustWrite is a write that must succeed.
 func (x *testbed) mustWrite(to netip.Addr, s *admin.Session, key uint32, value string) {
 	x.t.Helper()
 	if r, err := x.write(to, s, key, value); err != nil || r.Status != wire.OK {
@@ -213,14 +213,14 @@ func (x *testbed) mustWrite(to netip.Addr, s *admin.Session, key uint32, value s
 
 // ---- The switches ----
 
-// start starts it again.
+// start starts the switch again.
 func (s *bedSwitch) start() {
 	if err := s.Start(); err != nil {
 		s.bed.t.Fatal(err)
 	}
 }
 
-// keys is the key_index entries of a switch: the slots, by KEY_ID.
+// keys returns the key_index entries of a switch: the slots, by KEY_ID.
 func (s *bedSwitch) keys() map[uint32]int {
 	out := map[uint32]int{}
 	pipe := s.Pipeline()
@@ -246,7 +246,7 @@ func number64(b []byte) (v uint64) {
 
 // ---- The controller ----
 
-// controller starts a controller with the state that is in the testbed's file.
+// controller starts a controller with the state in the testbed's file.
 func (x *testbed) controller() *lab.Controller { return x.controllerWith(saved.File(x.state)) }
 
 func (x *testbed) controllerWith(store saved.Store) *lab.Controller {

@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// server is one that watches, at the host of a switch.
+// server returns the notifications for a watching server at the host of a switch.
 func (x *testbed) server(port uint16) chan *wire.Packet {
 	told := make(chan *wire.Packet, 1024)
 	x.mu.Lock()
@@ -23,8 +23,8 @@ func (x *testbed) server(port uint16) chan *wire.Packet {
 	return told
 }
 
-// heard waits for a notification of a key with a value, and does something again and again until it
-// comes. Others that come meanwhile are of the key, too.
+// heard waits for a notification of a key with a value, and repeats a function until the
+// notification comes. Other notifications that come meanwhile must be of the same key.
 func heard(t *testing.T, told chan *wire.Packet, key uint32, value string, again func()) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
@@ -43,7 +43,7 @@ func heard(t *testing.T, told chan *wire.Packet, key uint32, value string, again
 	t.Fatalf("never told of %q", value)
 }
 
-// tableSize is how many entries a table of a switch has.
+// tableSize returns the number of entries in a table of a switch.
 func (s *bedSwitch) tableSize(table string) int {
 	pipe := s.Pipeline()
 	if pipe == nil {
@@ -56,7 +56,7 @@ func (s *bedSwitch) tableSize(table string) int {
 	return len(all)
 }
 
-// watchEntries is how many entries of watches all switches have.
+// watchEntries returns the number of watch entries in all switches.
 func (x *testbed) watchEntries() (n int) {
 	for _, s := range x.switches {
 		for _, table := range []string{"NetcraqIngress.pipeline.chain.watched_chain",
@@ -67,9 +67,9 @@ func (x *testbed) watchEntries() (n int) {
 	return n
 }
 
-// TestObserver: a server whose switch is not a member of a chain is told about each commit of the
-// keys that it watches, and of no others; through a failover, a chain of one, a recovery and
-// another controller; until it ends that.
+// TestObserver: a server whose switch is not a member of a chain is notified of each commit of the
+// keys that it watches, and of no other keys, until it ends the watch. This holds over a failover,
+// a chain of one, a recovery and another controller.
 func TestObserver(t *testing.T) {
 	x := newTestbed(t, lab.Layout{N: 4, Chains: []lab.Chain{{ID: 1, Name: "main", Members: []int{1, 2}, Lease: 200,
 		Patience: 100}}})
@@ -104,7 +104,7 @@ func TestObserver(t *testing.T) {
 		t.Helper()
 		n++
 		heard(t, told, ids[0], fmt.Sprint("v", n), func() {
-			if _, err := watch(c, ids[0]); err != nil { // it is renewed, however long this takes
+			if _, err := watch(c, ids[0]); err != nil { // the watch is renewed, however long this takes
 				t.Fatal(err)
 			}
 			write(ids[0])
@@ -113,7 +113,7 @@ func TestObserver(t *testing.T) {
 	}
 	newest("told")
 
-	for range 20 { // of another key, nothing
+	for range 20 { // writes of the other key, without notifications
 		n++
 		write(ids[1])
 	}
@@ -154,8 +154,9 @@ func TestObserver(t *testing.T) {
 	poll.Until(t, 30*time.Second, "the switches have nothing of it", func() bool { return x.watchEntries() == 0 })
 }
 
-// TestObserverRights: a server is told about what its host may read, whatever it asks for, and
-// until it may not; one at a closed port of nothing.
+// TestObserverRights: a server is notified only of keys that its host may read, whatever it
+// requests, and only while the host may read them. A server at a closed port is notified of
+// nothing.
 func TestObserverRights(t *testing.T) {
 	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "main", Members: []int{1, 2}, Lease: 200,
 		Patience: 100}}})

@@ -8,15 +8,15 @@ import (
 	"syscall"
 )
 
-// Alone is a netcraq-controller process that keeps its state in files. It can be killed, and
-// started again.
+// Alone is a netcraq-controller process that keeps its state in files. It can be killed and
+// restarted.
 type Alone struct {
 	Network *Network
 	binary  string
-	cmd     atomic.Pointer[exec.Cmd] // nil: it does not run
+	cmd     atomic.Pointer[exec.Cmd] // nil: not running
 }
 
-// StartAlone starts one.
+// StartAlone starts an Alone.
 func StartAlone(nw *Network) *Alone {
 	nw.T.Helper()
 	a := &Alone{Network: nw, binary: Built(nw.T, "controlplane/cmd/netcraq-controller")}
@@ -33,10 +33,10 @@ func StartAlone(nw *Network) *Alone {
 
 func (a *Alone) log() string { return filepath.Join(a.Network.dir, "alone.log") }
 
-// Socket is the address of its admin API.
+// Socket returns the address of its admin API.
 func (a *Alone) Socket() string { return "unix://" + filepath.Join(a.Network.dir, "alone.sock") }
 
-// Start starts it again.
+// Start starts the process again.
 func (a *Alone) Start() {
 	a.Network.T.Helper()
 	log, err := os.OpenFile(a.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -54,7 +54,7 @@ func (a *Alone) Start() {
 	a.cmd.Store(cmd)
 }
 
-// Kill is kill -9.
+// Kill kills the process with SIGKILL.
 func (a *Alone) Kill() {
 	if cmd := a.cmd.Swap(nil); cmd != nil {
 		_ = cmd.Process.Kill()
@@ -62,7 +62,7 @@ func (a *Alone) Kill() {
 	}
 }
 
-// Signal signals it, if it runs.
+// Signal signals the process, if it runs.
 func (a *Alone) Signal(what syscall.Signal) {
 	if cmd := a.cmd.Load(); cmd != nil {
 		_ = cmd.Process.Signal(what)

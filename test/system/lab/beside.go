@@ -14,10 +14,10 @@ import (
 	"testing"
 )
 
-// Programs in the namespaces of hosts, and a link to them alongside the data network.
+// Programs in the namespaces of hosts, and links to them in addition to the data network.
 
-// Beside gives a host a link of its own to the namespace of the test, for what is not data of
-// switches, and says which address each end has.
+// Beside gives a host a link to the test's namespace, for traffic outside the switches. It returns
+// the addresses of both ends.
 func (nw *Network) Beside(host int) (here, there netip.Addr) {
 	nw.T.Helper()
 	here = netip.AddrFrom4([4]byte{172, 31, byte(host), 1})
@@ -32,7 +32,7 @@ func (nw *Network) Beside(host int) (here, there netip.Addr) {
 	return here, there
 }
 
-// Forward passes connections that come to an address on to another, until the test ends.
+// Forward forwards connections from one address to another, until the test ends.
 func Forward(t *testing.T, from, to string) {
 	t.Helper()
 	l, err := net.Listen("tcp", from)
@@ -63,16 +63,17 @@ func Forward(t *testing.T, from, to string) {
 	}()
 }
 
-// Dir is the folder of the network's files, the controller's socket among them.
+// Dir returns the folder of the network's files, which include the controller's socket.
 func (nw *Network) Dir() string { return nw.dir }
 
-// Process is a command that runs.
+// Process is a running command.
 type Process struct {
-	Stop  func()          // ends it as an operator does, by SIGTERM, and waits for its end
+	Stop  func()          // ends it with SIGTERM, as an operator does, and waits for its end
 	Ended <-chan struct{} // closed when it has ended
 }
 
-// Run starts a command in the namespace of a host. What it says is in the test's log if that fails.
+// Run starts a command in the namespace of a host. If the test fails, its log has the command's
+// output.
 func (nw *Network) Run(host int, name string, command ...string) Process {
 	nw.T.Helper()
 	log, err := os.OpenFile(filepath.Join(nw.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)

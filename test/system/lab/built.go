@@ -9,10 +9,10 @@ import (
 )
 
 // envBuilt names the folder of the commands that this package's tests and their children have
-// built: linking one takes seconds of a processor, and each test would do it again.
+// built. They share it, because linking a command takes seconds.
 const envBuilt = "NETCRAQ_TEST_BUILT"
 
-// keepBuilt makes the folder, unless a parent has; it goes with forget.
+// keepBuilt creates the folder, unless a parent process has. forget removes it.
 func keepBuilt() (forget func(), err error) {
 	if os.Getenv(envBuilt) != "" {
 		return func() {}, nil
@@ -24,7 +24,7 @@ func keepBuilt() (forget func(), err error) {
 	return func() { _ = os.RemoveAll(dir) }, os.Setenv(envBuilt, dir)
 }
 
-// Built is a command of this module, built when it is asked for the first time.
+// Built returns the path of a command of this module, which it builds on the first call.
 func Built(t testing.TB, command string) string {
 	t.Helper()
 	dir := os.Getenv(envBuilt)
@@ -35,7 +35,7 @@ func Built(t testing.TB, command string) string {
 	if _, err := os.Stat(file); err == nil {
 		return file
 	}
-	mine := filepath.Join(t.TempDir(), path.Base(command)) // it comes there as a whole
+	mine := filepath.Join(t.TempDir(), path.Base(command)) // renamed into the folder when it is complete
 	if out, err := exec.Command("go", "build", "-o", mine, "github.com/netcraq/netcraq/"+command).CombinedOutput(); err != nil {
 		t.Fatalf("building %s: %v\n%s", command, err, out)
 	}

@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// envBusy is set in a child that keeps a processor busy.
+// envBusy is set in a child process that keeps a CPU busy.
 const envBusy = "NETCRAQ_TEST_BUSY"
 
-// busyMain does nothing, as fast as it can.
+// busyMain keeps a CPU busy.
 func busyMain() {
 	for n := uint64(1); ; n++ {
 		if n == 0 {
@@ -24,7 +24,7 @@ func busyMain() {
 	}
 }
 
-// Busy starts processes of a nice value that each would keep a processor busy, until relieve is
+// Busy starts n processes with a nice value, each of which can keep a CPU busy, until relieve is
 // called or the test ends.
 func Busy(t *testing.T, n, nice int) (relieve func()) {
 	t.Helper()
@@ -51,7 +51,7 @@ func Busy(t *testing.T, n, nice int) (relieve func()) {
 	return relieve
 }
 
-// Metric is the value of a series in what a server at url shows to Prometheus.
+// Metric returns the value of a time series in the Prometheus metrics of a server at url.
 func Metric(t *testing.T, url, series string) float64 {
 	t.Helper()
 	resp, err := http.Get(url + "/metrics")

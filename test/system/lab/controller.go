@@ -34,7 +34,7 @@ type Controller struct {
 	Stop    func()
 }
 
-// StartController starts a controller with the admin API. state "" is none.
+// StartController starts a controller with the admin API. If state is "", it keeps no state.
 func (nw *Network) StartController(state string) *Controller {
 	nw.T.Helper()
 	top, err := topology.Load(nw.file)
@@ -44,7 +44,7 @@ func (nw *Network) StartController(state string) *Controller {
 	return nw.StartControllerWith(state, top)
 }
 
-// StartControllerWith is startController with another topology than the file's.
+// StartControllerWith is StartController with another topology than the file's.
 func (nw *Network) StartControllerWith(state string, top *topology.Topology) *Controller {
 	nw.T.Helper()
 	var store saved.Store = saved.Memory{}
@@ -70,7 +70,7 @@ func (nw *Network) StartControllerWith(state string, top *topology.Topology) *Co
 	return Serve(nw.T, c)
 }
 
-// Serve runs a controller and its admin API until Stop is called, or the test ends.
+// Serve runs a controller and its admin API until Stop is called or the test ends.
 func Serve(t *testing.T, c *controller.Controller) *Controller {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -135,7 +135,7 @@ func (r *Controller) WaitEvent(kind, sw string) {
 	}, "an event "+kind+" "+sw)
 }
 
-// WaitUntil waits for something to become true.
+// WaitUntil waits until done returns true.
 func (r *Controller) WaitUntil(done func() bool, what string) {
 	r.T.Helper()
 	poll.Until(r.T, 60*time.Second, what, done, r.History)
@@ -158,7 +158,7 @@ func (r *Controller) Switches() []admin.Switch {
 	return all
 }
 
-// SessionsFor opens sessions, and keeps them until the test ends.
+// SessionsFor opens n sessions, and keeps them alive until the test ends.
 func (r *Controller) SessionsFor(n int) []admin.Session {
 	r.T.Helper()
 	s, err := r.API.NewSessions(r.T.Context(), admin.SessionsRequest{Count: n, Owner: r.T.Name()})
@@ -179,7 +179,7 @@ func (r *Controller) SessionsFor(n int) []admin.Session {
 	return s.Sessions
 }
 
-// AllReady says whether all chains are ready, with so many members each.
+// AllReady returns whether all chains are ready, with the given number of members each.
 func (r *Controller) AllReady(members int) bool {
 	chains, err := r.API.Chains(r.T.Context())
 	return err == nil && !slices.ContainsFunc(chains, func(c admin.Chain) bool {
@@ -187,9 +187,9 @@ func (r *Controller) AllReady(members int) bool {
 	})
 }
 
-// Clients starts as many clients for a time, which read and write the key 7 of one of the chains 1
-// to chains in turn and ask some switches, too, each from the host that at gives. What it returns
-// waits for their end, and gives their calls by chain.
+// Clients starts n clients for some time. In turn, they read and write key 7 of the chains 1 to
+// chains, and also read at some switches. Each runs at the host that at returns. The returned
+// function waits for their end, and returns their calls by chain.
 func (r *Controller) Clients(n, chains int, switches []int, length time.Duration,
 	at func(client int) *Host) func() map[uint8][]linearizable.Call {
 	r.T.Helper()
@@ -226,7 +226,7 @@ func (r *Controller) Clients(n, chains int, switches []int, length time.Duration
 	}
 }
 
-// Counters is a switch's event counters.
+// Counters returns a switch's event counters.
 func (r *Controller) Counters(sw string) *admin.Counters {
 	r.T.Helper()
 	c, err := r.API.Counters(r.T.Context(), sw)

@@ -1,6 +1,6 @@
 // Package lab has the common parts of tests of the whole system: a network of real switches and
 // hosts in network namespaces (Network, Host), a controller in this process (Controller) or two
-// that are processes before an etcd (Team), and clients whose histories are checked (Workload,
+// controller processes that use an etcd (Team), and clients whose histories are checked (Workload,
 // CheckHistory).
 //
 //	test ── Controller ── proxy ── switch 1 ── host 1    a proxy can be cut,

@@ -16,12 +16,12 @@ import (
 	"github.com/netcraq/netcraq/internal/linearizable"
 )
 
-// ReadsDone are the times at which reads were answered, sorted.
+// ReadsDone returns the times at which reads were answered, sorted.
 func ReadsDone(history []linearizable.Call) []int64 {
 	return ends(history, func(c linearizable.Call) bool { return c.Op == wire.Read })
 }
 
-// WritesDone is the same of writes.
+// WritesDone returns the times at which writes were answered, sorted.
 func WritesDone(history []linearizable.Call) []int64 {
 	return ends(history, func(c linearizable.Call) bool { return c.Op == wire.Write })
 }
@@ -36,7 +36,7 @@ func ends(history []linearizable.Call, kind func(linearizable.Call) bool) (out [
 	return out
 }
 
-// LongestGap is the longest time without one of the answers, in milliseconds.
+// LongestGap returns the longest time without an answer, in milliseconds.
 func LongestGap(answers []int64, from, to time.Time) float64 {
 	longest, last := int64(0), from.UnixNano()
 	for _, a := range answers {
@@ -49,9 +49,9 @@ func LongestGap(answers []int64, from, to time.Time) float64 {
 
 func Millis(d time.Duration) float64 { return math.Round(d.Seconds()*1e5) / 100 }
 
-// CheckHistory fails a test whose clients' history is not linearizable, or has fewer calls than say
-// something. more is what is told about one that is not. It gives the number of calls, and of those
-// whose outcome is not known.
+// CheckHistory fails a test if the clients' history is not linearizable, or has too few calls to
+// prove anything. The functions in more describe a history that is not linearizable. CheckHistory
+// returns the number of calls, and of calls with unknown outcome.
 func CheckHistory(t *testing.T, what string, history []linearizable.Call, least int, more ...func() string) (
 	calls, unknown int) {
 	t.Helper()
@@ -74,8 +74,8 @@ func CheckHistory(t *testing.T, what string, history []linearizable.Call, least 
 	return len(history), unknown
 }
 
-// Around is what was done to a key or name shortly before the first moment at which it cannot all
-// have been.
+// Around describes the operations on a key or name shortly before the first moment at which the
+// history is not linearizable.
 func Around(model porcupine.Model, ops []porcupine.Operation) string {
 	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
 	bad := sort.Search(len(ops), func(n int) bool {
@@ -96,8 +96,8 @@ func Around(model porcupine.Model, ops []porcupine.Operation) string {
 	return text.String()
 }
 
-// upTo is a history up to a moment: of what has no answer by then nobody knows whether it is
-// executed.
+// upTo returns a history up to a moment. An operation without an answer by then has an unknown
+// outcome.
 func upTo(ops []porcupine.Operation, moment int64) (out []porcupine.Operation) {
 	for n, o := range ops {
 		x := o.Input.(linearizable.Call)

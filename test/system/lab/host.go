@@ -27,13 +27,14 @@ import (
 
 const ReplyTimeout = time.Second
 
-// Read asks one switch, or the chain, for a key.
+// Read sends a read of a key to one switch, or to the chain.
 func (h *Host) Read(at netip.Addr, key uint32) (*wire.Packet, error) {
 	return h.Ask(at, &wire.Packet{Op: wire.Read, Key: wire.Key(key), Request: 7}, ReplyTimeout)
 }
 
-// ReadAll reads keys at an address, many at a time, and reports wrong values. A read that is lost
-// (BMv2's queues hold 64 packets) is asked again, as a client does; readAll returns how many were.
+// ReadAll reads keys at an address, many at a time, and reports wrong values. It repeats a lost
+// read, as a client does, because BMv2's queues hold only 64 packets. It returns the number of
+// repeated reads.
 func (h *Host) ReadAll(at netip.Addr, keys []admin.Key, want func(name string) string) uint64 {
 	h.t.Helper()
 	window := make(chan struct{}, 32)
@@ -59,7 +60,8 @@ func (h *Host) ReadAll(at netip.Addr, keys []admin.Key, want func(name string) s
 	return again.Load()
 }
 
-// Inside does something in the network namespace of a host: sockets that it opens stay there.
+// Inside runs a function in the network namespace of a host. Sockets that it opens stay in that
+// namespace.
 func (h *Host) Inside(do func()) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -81,7 +83,7 @@ func (h *Host) Inside(do func()) error {
 	return nil
 }
 
-// Host is a process in a namespace of its own that sends packets for the test.
+// Host is a process in its own namespace that sends packets for the test.
 type Host struct {
 	t       *testing.T
 	profile wire.Profile
@@ -98,7 +100,7 @@ type HostRequest struct {
 	To      netip.AddrPort
 	Payload []byte
 	Timeout time.Duration
-	Work    *Workload // instead of a packet
+	Work    *Workload // to run instead of a packet
 	Watch   *Watch    // the same
 	Named   *NamedWork
 	Kept    *KeptWork
@@ -126,8 +128,8 @@ func startHost(t *testing.T, n int, profile wire.Profile) *Host {
 	ifc := fmt.Sprintf("h%d", n)
 	pid := fmt.Sprint(h.Cmd.Process.Pid)
 	sh(t, "ip", "link", "set", ifc, "netns", pid)
-	// Everything is behind the switch: a route to all by one neighbour, whose address nobody
-	// checks.
+	// All addresses are behind the switch: one route, through a neighbour whose Ethernet address
+	// does not matter.
 	for _, args := range [][]string{
 		{"ip", "link", "set", "lo", "up"},
 		{"ip", "link", "set", ifc, "address", HostMAC(n)},
@@ -141,7 +143,7 @@ func startHost(t *testing.T, n int, profile wire.Profile) *Host {
 	return h
 }
 
-// startHostProcess starts a process that does what a host is asked to (hostMain).
+// startHostProcess starts a process that runs hostMain.
 func startHostProcess(t *testing.T, profile wire.Profile, cmd *exec.Cmd) *Host {
 	t.Helper()
 	h := &Host{t: t, profile: profile, Cmd: cmd, waits: map[int]chan hostReply{}, closed: make(chan struct{})}
@@ -179,7 +181,7 @@ func (h *Host) receive(out io.Reader) {
 	}
 }
 
-// Ask sends one packet and gives its answer, or an error if none comes in time.
+// Ask sends one packet and returns its answer, or an error if no answer comes in time.
 func (h *Host) Ask(to netip.Addr, p *wire.Packet, timeout time.Duration) (*wire.Packet, error) {
 	payload, err := p.Marshal(h.profile)
 	if err != nil {
@@ -193,7 +195,7 @@ func (h *Host) Ask(to netip.Addr, p *wire.Packet, timeout time.Duration) (*wire.
 	return out, out.Unmarshal(r.Payload, h.profile)
 }
 
-// Request asks the host process for something.
+// Request sends a request to the host process and returns its reply.
 func (h *Host) Request(req HostRequest) (hostReply, error) {
 	ch := make(chan hostReply, 1)
 	h.mu.Lock()
@@ -219,7 +221,8 @@ func (h *Host) Request(req HostRequest) (hostReply, error) {
 	}
 }
 
-// hostMain is a host process: requests on stdin, replies on stdout, each from a socket of its own.
+// hostMain runs a host process: requests on stdin, replies on stdout, each request with its own
+// socket.
 func hostMain() {
 	var mu sync.Mutex
 	enc := json.NewEncoder(os.Stdout)
@@ -283,14 +286,14 @@ func exchangeUDP(req HostRequest) hostReply {
 	return r
 }
 
-// Work has the host run a workload.
+// Work runs a workload on the host.
 func (h *Host) Work(w Workload) ([]linearizable.Call, error) {
 	r, err := h.Request(HostRequest{Work: &w})
 	return r.History, err
 }
 
-// StartGuest starts another process in the namespace of a host, which can be stopped while the host
-// continues.
+// StartGuest starts another process in the namespace of a host. It can be stopped while the host
+// process continues.
 func StartGuest(t *testing.T, at *Host) *Host {
 	t.Helper()
 	cmd := exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", at.Cmd.Process.Pid), "--", os.Args[0])

@@ -17,40 +17,40 @@ import (
 	"github.com/netcraq/netcraq/internal/linearizable"
 )
 
-// The load of TestLateMessages: clients by the library that knows names, whose versions are the
-// names' own.
+// The load of TestLateMessages: clients that use the library for named keys, where versions belong
+// to names.
 
-// KeptWork is what such a client does for a while.
+// KeptWork is the work of such a client for some time.
 type KeptWork struct {
 	Client   int
-	Run      string   // begins all values, after their names
+	Run      string   // prefix of all values, after their names
 	Admin    []string // addresses of the controllers
-	Names    []string // to read, write, swap and delete
-	Locks    []string // to take and give back
+	Names    []string // to read, write, change by CAS and delete
+	Locks    []string // to acquire and release
 	Duration time.Duration
-	Until    string // as a Workload's
+	Until    string // as in Workload
 }
 
-// Section is a time for which a client had a lock.
+// Section is a time for which a client held a lock.
 type Section struct {
 	Lock     string
 	Token    wire.Version
-	From, To int64 // Unix nanoseconds: when the client knew that it had it, and when it gave it back
+	From, To int64 // Unix nanoseconds: when the client knew that it held the lock, and when it released it
 }
 
-// A host keeps what it knows about names, and its sessions, from one piece of work to the next.
+// A host process keeps its knowledge of names, and its sessions, between pieces of work.
 var (
 	ownNames     *fromadmin.Names
 	makeOwnNames sync.Once
 )
 
-// keptTimeout is how long a call may take.
+// keptTimeout is the time limit for a call.
 const keptTimeout = 4 * time.Second
 
-// callers is how many calls of a client are under way at once.
+// callers is the number of concurrent calls of a client.
 const callers = 3
 
-// run makes calls for a while, and gives the history.
+// run makes calls for some time, and returns the history.
 func (w KeptWork) run() (history []linearizable.Call, sections []Section) {
 	makeOwnNames.Do(func() {
 		ownNames = fromadmin.NewNames(fromadmin.NamesOptions{Admin: admin.NewClient(strings.Join(w.Admin, ",")),
@@ -90,13 +90,13 @@ type keptCaller struct {
 	sections []Section
 }
 
-// value is one that nobody else writes.
+// value returns a unique value.
 func (c *keptCaller) value(name string) string {
 	c.n++
 	return fmt.Sprintf("%s:%s%d.%d", name, c.w.Run, c.id, c.n)
 }
 
-// call makes a call of any kind.
+// call makes a random call.
 func (c *keptCaller) call(name string) {
 	switch i := c.random.IntN(20); {
 	case i < 8:
@@ -110,7 +110,7 @@ func (c *keptCaller) call(name string) {
 	}
 }
 
-// do makes a call, keeps it if it had an outcome, and gives it with what came of it.
+// do makes a call, and returns it with its result. It records the call if it had an outcome.
 func (c *keptCaller) do(x linearizable.Call) (linearizable.Call, bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), keptTimeout)
 	defer cancel()
@@ -139,7 +139,7 @@ func (c *keptCaller) do(x linearizable.Call) (linearizable.Call, bool) {
 		x.Unknown, x.Version = true, 0
 	case errors.Is(err, client.ErrCASFailed):
 		x.Failed = true
-	default: // surely not executed
+	default: // certainly not executed
 		return x, false
 	}
 	if !x.Unknown {
@@ -149,7 +149,7 @@ func (c *keptCaller) do(x linearizable.Call) (linearizable.Call, bool) {
 	return x, true
 }
 
-// lock takes a lock if nobody has it, and gives it back after a moment.
+// lock acquires a lock if it is free, and releases it after a moment.
 func (c *keptCaller) lock(name string) {
 	free, ok := c.do(linearizable.Call{Name: name, Op: wire.Read})
 	if !ok || free.Found {
@@ -160,7 +160,8 @@ func (c *keptCaller) lock(name string) {
 	if !ok || x.Failed {
 		return
 	}
-	// Whoever does not know whether it has the lock looks: nobody else writes this value.
+	// If it is unknown whether the write succeeded, read the key: no other client writes this
+	// value.
 	for tries := 0; x.Unknown || x.Op == wire.Read && !ok; tries++ {
 		if x, ok = c.do(linearizable.Call{Name: name, Op: wire.Read}); ok && x.Got != mine || tries == 20 {
 			return
@@ -181,7 +182,7 @@ func (c *keptCaller) lock(name string) {
 	}
 }
 
-// Spy asks one switch for KEY_IDs for a while, those among them that no key has yet.
+// Spy reads KEY_IDs at one switch for some time, including KEY_IDs that no key has yet.
 type Spy struct {
 	Switch   netip.Addr
 	Keys     []uint32
@@ -189,10 +190,10 @@ type Spy struct {
 	Duration time.Duration
 }
 
-// Seen are the values that were answered, by KEY_ID.
+// Seen counts the values in the answers, by KEY_ID.
 type Seen map[uint32]map[string]int
 
-// run asks for one after the other.
+// run reads the KEY_IDs one after the other.
 func (s Spy) run() (Seen, error) {
 	out := Seen{}
 	r := rand.New(rand.NewPCG(35, 1))

@@ -17,23 +17,23 @@ import (
 	"github.com/netcraq/netcraq/internal/linearizable"
 )
 
-// The load of TestSurvive: what the clients do, in the processes that are hosts.
+// The load of TestSurvive: the clients' work, which runs in the host processes.
 
-// Workload is what a host does for a while.
+// Workload is the work of a host for some time.
 type Workload struct {
 	Client   int
 	Service  netip.Addr
 	Others   []netip.Addr
-	Reads    bool // nothing else
-	Writes   bool // the same
-	Swaps    int  // so many CAS calls and nothing else, each on the version told last, without pauses; 0: as above
+	Reads    bool // only reads
+	Writes   bool // only writes
+	Swaps    int  // if not 0: only so many CAS calls, without pauses, each on the last known version
 	Keys     []uint32
 	Session  admin.Session
 	Duration time.Duration
-	Until    string // a file: it ends before, when there is one
+	Until    string // a file whose existence ends the work early
 }
 
-// over says whether a while is over.
+// over returns whether the time is over.
 func over(end time.Time, until string) bool {
 	if until != "" {
 		if _, err := os.Stat(until); err == nil {
@@ -43,7 +43,7 @@ func over(end time.Time, until string) bool {
 	return !time.Now().Before(end)
 }
 
-// run makes calls for a while, and gives the history.
+// run makes calls for some time, and returns the history.
 func (l Workload) run() ([]linearizable.Call, error) {
 	cfg := client.Config{Sessions: client.StaticSessions(client.Session{ID: l.Session.ID,
 		NextRequest: l.Session.NextRequest})}
@@ -109,19 +109,19 @@ func (l Workload) run() ([]linearizable.Call, error) {
 	return history, nil
 }
 
-// Watch asks one switch for a key that nobody writes, all the time: when does it not answer?
+// Watch reads a key that nobody writes at one switch, continuously, to find times without answers.
 type Watch struct {
 	Switch   netip.Addr
 	Key      uint32
 	Value    string
 	Duration time.Duration
-	Until    string // as a Workload's
+	Until    string // as in Workload
 }
 
-// readers is how many ask at a time, so that a frame that is lost shows in no gap.
+// readers is the number of concurrent readers, so that a single lost frame causes no gap.
 const readers = 4
 
-// run gives the times of the answers, Unix nanoseconds, sorted.
+// run returns the times of the answers, in Unix nanoseconds, sorted.
 func (w Watch) run() ([]int64, error) {
 	var mu sync.Mutex
 	var answers []int64

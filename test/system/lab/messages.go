@@ -11,9 +11,10 @@ import (
 	"github.com/netcraq/netcraq/p4src"
 )
 
-// P4Runtime's messages, late (Layout.Messages).
+// Delaying P4Runtime's messages (Layout.Messages).
 
-// startMessages starts a proxy before a switch that knows the names of the program's tables.
+// startMessages starts a proxy in front of a switch. The proxy knows the names of the program's
+// tables.
 func (nw *Network) startMessages(target string) *p4proxy.Proxy {
 	nw.T.Helper()
 	_, b, err := p4src.Compiled(int(nw.Layout.Profile))
@@ -32,7 +33,7 @@ func (nw *Network) startMessages(target string) *p4proxy.Proxy {
 	return p
 }
 
-// Packets matches packet-outs and packet-ins that are NetCRAQ packets of some operations.
+// Packets matches packet-outs and packet-ins with NetCRAQ packets of the given operations.
 func (nw *Network) Packets(ops ...wire.Op) p4proxy.Match {
 	return func(m *p4proxy.Message) bool {
 		_, payload, err := wire.ParseFrame(m.Payload)

@@ -17,9 +17,9 @@ import (
 	"github.com/netcraq/netcraq/internal/linearizable"
 )
 
-// The load of TestAdversary: clients that know keys by their names.
+// The load of TestAdversary: clients that know keys by name.
 
-// NamedWork is what a client that knows keys by their names does.
+// NamedWork is the work of a client that knows keys by name.
 type NamedWork struct {
 	Client   int
 	Admin    []string // addresses of the controllers
@@ -28,15 +28,14 @@ type NamedWork struct {
 	Duration time.Duration
 }
 
-// A client process keeps its client, and with that its sessions, from one piece of work to the
-// next.
+// A client process keeps its client, and so its sessions, between pieces of work.
 var (
 	ownClient     *client.Client
 	makeOwnClient sync.Mutex
 )
 
-// makeClient makes the process's client. Controllers may be dead or stopped meanwhile, so it tries
-// until the work's time is over.
+// makeClient creates the process's client. Controllers may be dead or stopped, so it retries until
+// the work's time is over.
 func (w NamedWork) makeClient(ctx context.Context) (err error) {
 	makeOwnClient.Lock()
 	defer makeOwnClient.Unlock()
@@ -53,7 +52,7 @@ func (w NamedWork) makeClient(ctx context.Context) (err error) {
 	return nil
 }
 
-// run makes calls for a while, and gives the history.
+// run makes calls for some time, and returns the history.
 func (w NamedWork) run() (history []linearizable.Call, err error) {
 	ctx := context.Background()
 	if err := w.makeClient(ctx); err != nil {
@@ -63,14 +62,14 @@ func (w NamedWork) run() (history []linearizable.Call, err error) {
 	defer controller.Close()
 	r := rand.New(rand.NewPCG(3, uint64(w.Client)))
 	places := map[string]*admin.Key{}
-	seen := map[string]wire.Version{} // of names
+	seen := map[string]wire.Version{} // the last known version of each name
 	for n, end := 0, time.Now().Add(w.Duration); time.Now().Before(end); n++ {
 		name := w.Names[r.IntN(len(w.Names))]
 		if places[name] == nil {
 			limit, cancel := context.WithTimeout(ctx, time.Second)
 			k, err := controller.Lookup(limit, name)
 			cancel()
-			if err != nil { // it is nowhere, on its way, or nobody leads
+			if err != nil { // the key does not exist or is moving, or no controller leads
 				time.Sleep(2 * time.Millisecond)
 				continue
 			}
@@ -98,9 +97,9 @@ func (w NamedWork) run() (history []linearizable.Call, err error) {
 	return history, nil
 }
 
-// callByName makes the call. It says whether it may have had an effect or an answer: what the
-// library says was surely not executed is none. offset makes versions of the KEY_ID those of the
-// name, which the call has.
+// callByName makes the call. It returns whether the call may have had an effect or an answer; a
+// call that was certainly not executed had neither. The call's versions belong to the name. Adding
+// offset converts them to versions of the KEY_ID.
 func callByName(ctx context.Context, services []netip.Addr, offset uint64, x *linearizable.Call) bool {
 	limit, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -108,7 +107,7 @@ func callByName(ctx context.Context, services []netip.Addr, offset uint64, x *li
 	if x.Op != wire.Read {
 		req.Value = []byte(x.Value)
 	}
-	for _, a := range services { // the chain's own
+	for _, a := range services { // only the chain's own service address
 		if a == ServiceAddrOf(int(wire.Key(x.Key).Chain())) {
 			client.AskAddresses(netip.AddrPortFrom(a, wire.Port))(&req)
 		}
@@ -127,7 +126,7 @@ func callByName(ctx context.Context, services []netip.Addr, offset uint64, x *li
 		x.Unknown, x.Version = true, 0
 	case errors.Is(e, client.ErrNotFound) && e.Version == 0:
 		x.Absent, x.Version = true, 0
-	case errors.Is(e, client.ErrNotFound): // a tombstone: nobody deletes
+	case errors.Is(e, client.ErrNotFound): // a tombstone, which counts as an answer
 		x.Version = byName(e.Version)
 	case errors.Is(e, client.ErrCASFailed):
 		x.Failed, x.Version, x.Got, x.Found = true, byName(e.Version), string(e.Value), e.Found

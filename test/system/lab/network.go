@@ -26,16 +26,16 @@ import (
 	"github.com/netcraq/netcraq/switch/bmv2test"
 )
 
-// The end-to-end tests run real switch processes on veth interfaces. Everything lives in network
-// namespaces without a name, made by clone(2) for child processes: the switches and the test itself
-// in one, each host in one of its own. They go, with all that is in them, when their processes do,
-// so a killed run leaves nothing; and the processes go with their parent (PDEATHSIG).
+// The end-to-end tests run real switch processes on veth interfaces. Everything is in unnamed
+// network namespaces, which clone(2) creates for child processes. The switches and the test share
+// one, and each host has its own. A namespace ends with its last process, and the processes end
+// with their parent (PDEATHSIG), so a killed run leaves nothing.
 const (
-	EnvInside = "NETCRAQ_TEST_INSIDE" // set in the child that has a namespace of its own
+	EnvInside = "NETCRAQ_TEST_INSIDE" // set in the child that has its own namespace
 	envHost   = "NETCRAQ_TEST_HOST"   // set in a child that is a host
 )
 
-// Main is what TestMain of a package with such tests calls.
+// Main is called by TestMain of a package with such tests.
 func Main(m *testing.M) {
 	if os.Getenv(envHost) != "" {
 		hostMain()
@@ -61,8 +61,8 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// InNamespace runs the rest of a test in a process with a network namespace of its own. It returns
-// false in the parent, which has nothing more to do.
+// InNamespace runs the rest of a test in a process with its own network namespace. It returns false
+// in the parent, which must then return.
 func InNamespace(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(EnvInside) == t.Name() {
@@ -75,9 +75,9 @@ func InNamespace(t *testing.T) bool {
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Skip("skipped: needs ip (iproute2)")
 	}
-	var timeout time.Duration // none
+	var timeout time.Duration // no limit
 	if end, ok := t.Deadline(); ok {
-		timeout = max(time.Second, time.Until(end)-5*time.Second) // before the parent's, so that it says where it hangs
+		timeout = max(time.Second, time.Until(end)-5*time.Second) // so the child prints where it hangs
 	}
 	args := []string{"-test.run=^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$", "-test.v", "-test.timeout=" + timeout.String()}
 	cmd := exec.Command(os.Args[0], args...)
@@ -94,8 +94,8 @@ func InNamespace(t *testing.T) bool {
 	return false
 }
 
-// skippedInside says whether a test was skipped in its namespace, by its output: itself, and not
-// only a part of it; and nothing of it failed.
+// skippedInside returns whether a whole test was skipped in its namespace, according to its output.
+// A test of which only a part was skipped, or a part failed, was not.
 func skippedInside(name string, out []byte, err error) bool {
 	return err == nil && strings.Contains(string(out), "--- SKIP: "+name+" (")
 }
@@ -107,18 +107,18 @@ func sh(t testing.TB, name string, args ...string) {
 	}
 }
 
-// Layout is what a network is made of: switches 1 to n, each with a host at port 1. Links take the
-// next free ports of both ends.
+// Layout describes a network: switches 1 to n, each with a host at port 1. Links use the next free
+// ports of both ends.
 type Layout struct {
 	N      int
 	Links  [][2]int
 	Chains []Chain
-	// profile is the width of values; 0: 128 bits
+	// Profile is the width of values; 0: 128 bits.
 	Profile wire.Profile
-	// faults are what the cables do to frames (netcraq-switch --faults), those to the hosts
-	// included; "": they do nothing.
+	// Faults are the faults of all cables, including those to hosts (netcraq-switch --faults); "":
+	// none.
 	Faults string
-	// Messages has a proxy before each switch that can deliver P4Runtime's messages late
+	// Messages puts a proxy in front of each switch that can delay P4Runtime's messages
 	// (Network.Messages).
 	Messages bool
 }
@@ -128,17 +128,17 @@ type Chain struct {
 	Name    string
 	Members []int
 	Lease   int // milliseconds
-	// Short is how long leases are while everything is prompt, in milliseconds, and then patience
-	// is the controller's default; 0: as Lease says
+	// Short is the duration of leases while everything is prompt, in milliseconds. Patience is then
+	// the controller's default. 0: always Lease.
 	Short int
-	// patience is in milliseconds; 0: nobody is taken out of the chain but by hand
+	// Patience is in milliseconds; 0: members leave the chain only on an operator's command.
 	Patience int
-	// Rejoin is how many milliseconds a member that was lost must be steady before it comes back by
-	// itself; 0: it does by hand only
+	// Rejoin is the time in milliseconds for which a lost member must be stable before it rejoins
+	// automatically; 0: it rejoins only on an operator's command.
 	Rejoin int
 }
 
-// Line is n switches in a row and a chain over all of them.
+// Line returns a layout of n switches in a row, with a chain over all of them.
 func Line(n, lease int) Layout {
 	l := Layout{N: n, Chains: []Chain{{ID: 3, Name: "main", Lease: lease}}}
 	for i := 1; i <= n; i++ {
@@ -157,21 +157,22 @@ type Network struct {
 	dir      string
 	binary   string
 	options  []string   // of the switch
-	ports    [][]string // of each switch, its interfaces; port 1 first
+	ports    [][]string // by switch: its interfaces, port 1 first
 	switches []*exec.Cmd
-	cables   []string // the ends in the box of cables, two for each
+	cables   []string // the interfaces of the switch that simulates the cables, two for each cable
 	Hosts    []*Host
 	Proxies  []*Proxy
-	Messages []*p4proxy.Proxy // of each switch, between its Proxy and the switch; nil: none
+	Messages []*p4proxy.Proxy // by switch: the proxy between its Proxy and the switch; nil: none
 	file     string           // the topology
 }
 
-// BasePort and the ones above it are the switches' P4Runtime servers; each is reached through a
-// proxy that can be cut. They are none of those that the kernel gives to connections
-// (ip_local_port_range; 50051 is one): a switch that comes back would find its port taken.
+// BasePort is the first port of the switches' P4Runtime servers. Each is reached through a proxy
+// that can be cut. The ports are outside the range that the kernel assigns to connections
+// (ip_local_port_range, which includes 50051). Otherwise a restarted switch might find its port in
+// use.
 const BasePort = 9559
 
-// SwitchServer is where a switch serves P4Runtime, without any proxy.
+// SwitchServer is the address of a switch's P4Runtime server, without a proxy.
 func SwitchServer(n int) string { return fmt.Sprintf("127.0.0.1:%d", BasePort+n-1) }
 
 func SwitchAddr(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 255, byte(n)}) }
@@ -180,8 +181,8 @@ func ServiceAddrOf(chain int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0,
 
 var ServiceAddr = ServiceAddrOf(3)
 
-// NewNetwork starts the switches and hosts of a layout. engine is the embedded switch's (--engine),
-// tc or xdp for the kernel at that hook, or bmv2.
+// NewNetwork starts the switches and hosts of a layout. engine is netcraq-switch's --engine, tc or
+// xdp for the kernel at that hook, or bmv2.
 func NewNetwork(t *testing.T, engine string, l Layout) *Network {
 	t.Helper()
 	l.Profile = cmp.Or(l.Profile, wire.Profile128)
@@ -194,7 +195,7 @@ func NewNetwork(t *testing.T, engine string, l Layout) *Network {
 	}
 	if engine == "bmv2" {
 		nw.binary = MustLook(t, "simple_switch_grpc")
-		// It formats lines for every packet else, whether they are written somewhere or not.
+		// Otherwise it formats log lines for every packet, even if nothing reads them.
 		nw.options = []string{"--log-level", "off"}
 	} else {
 		nw.binary = box
@@ -241,8 +242,8 @@ func MustLook(t *testing.T, name string) string {
 	return path
 }
 
-// link connects two interfaces that it makes: by a veth pair, or, where cables have faults, by two
-// with the box of cables in between.
+// link creates and connects two interfaces: as a veth pair, or, if cables have faults, through the
+// switch that simulates the cables.
 func (nw *Network) link(a, b string) {
 	nw.T.Helper()
 	if nw.Layout.Faults != "" {
@@ -255,13 +256,12 @@ func (nw *Network) link(a, b string) {
 	nw.veth(a, b)
 }
 
-// cablesProgram is p4c's output for cables.p4, which passes frames from one end of a cable to the
-// other.
+// cablesProgram is p4c's output for cables.p4, which passes frames between the two ends of a cable.
 //
 //go:embed testdata/cables.json
 var cablesProgram []byte
 
-// startCables starts the switch that all cables go through, if they have faults.
+// startCables starts the switch that simulates all cables, if they have faults.
 func (nw *Network) startCables(binary string) {
 	nw.T.Helper()
 	if len(nw.cables) == 0 {
@@ -282,8 +282,8 @@ func (nw *Network) startCables(binary string) {
 func (nw *Network) veth(a, b string) {
 	nw.T.Helper()
 	sh(nw.T, "ip", "link", "add", a, "type", "veth", "peer", "name", b)
-	// For the next network in this namespace. That of a host may have taken the pair with it by
-	// then.
+	// For the next network in this namespace. The end of a host's namespace may have removed the
+	// pair already.
 	nw.T.Cleanup(func() { exec.Command("ip", "link", "del", a).Run() })
 	for _, x := range []string{a, b} {
 		sh(nw.T, "sysctl", "-qw", "net.ipv6.conf."+x+".disable_ipv6=1")
@@ -320,8 +320,8 @@ func (nw *Network) start(cmd *exec.Cmd, name string, port int) *exec.Cmd {
 	return cmd
 }
 
-// answers waits until somebody takes connections at an address. The end of its log is said if
-// nobody does.
+// answers waits until a server accepts connections at an address. If none does, the failure has the
+// end of the server's log.
 func (nw *Network) answers(limit time.Duration, what, network, address, log string) {
 	nw.T.Helper()
 	poll.Nil(nw.T, limit, what, func() error {
@@ -336,13 +336,13 @@ func (nw *Network) answers(limit time.Duration, what, network, address, log stri
 	})
 }
 
-// KillSwitch ends a switch as a crash does.
+// KillSwitch kills a switch, as a crash would.
 func (nw *Network) KillSwitch(i int) {
 	nw.switches[i].Process.Kill()
 	nw.switches[i].Wait()
 }
 
-// PauseSwitch stops a switch's process (SIGSTOP), or has it continue.
+// PauseSwitch stops a switch's process (SIGSTOP), or continues it.
 func (nw *Network) PauseSwitch(i int, pause bool) {
 	nw.T.Helper()
 	s := map[bool]syscall.Signal{true: syscall.SIGSTOP, false: syscall.SIGCONT}[pause]
@@ -351,9 +351,9 @@ func (nw *Network) PauseSwitch(i int, pause bool) {
 	}
 }
 
-// Program writes the compiled program for a width of values in bits into the network's folder,
-// uncompressed, so that a controller of an earlier release reads it, too. It returns the paths of
-// the JSON and of the P4Info.
+// Program writes the compiled program for a width of values in bits into the network's folder. The
+// JSON is uncompressed, so that a controller of an earlier release can read it, too. It returns the
+// paths of the JSON and of the P4Info.
 func (nw *Network) Program(bits int) (json, p4info string) {
 	nw.T.Helper()
 	json, p4info, err := p4src.Write(filepath.Join(nw.dir, fmt.Sprintf("netcraq-%d", bits)), bits)
@@ -407,7 +407,7 @@ func Names(switches []int) []string {
 func HostAddr(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}) }
 func HostMAC(n int) string      { return fmt.Sprintf("02:00:00:00:00:%02x", n) }
 
-// Changed is the network's file with changes.
+// Changed returns the network's topology with changes.
 func (nw *Network) Changed(changes ...func(topologytest.Object)) *topology.Topology {
 	nw.T.Helper()
 	top := topologytest.Read(nw.T, nw.file, func(topologytest.Object) {})

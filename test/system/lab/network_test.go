@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestSkippedInside: a test of which a part is skipped is not, and one of which a part failed did.
+// TestSkippedInside: a test counts as skipped only if no part of it ran or failed.
 func TestSkippedInside(t *testing.T) {
 	failed := errors.New("exit status 1")
 	for _, c := range []struct {

@@ -15,16 +15,16 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/notify"
 )
 
-// What a node API server has by its switch's notifications, and what by reading.
+// The sources of a node API server's events: notifications of its switch, or reads.
 
-// notified has a store told by the switch, and serves what it counts at a socket alongside the
-// server's.
+// notified connects a store to its switch's notifications, and serves the store's metrics on a
+// socket next to the server's.
 func notified(o *keys.Options, socket string, log *slog.Logger) error {
 	registry := prometheus.NewRegistry()
 	o.Metrics = registry
 	o.Push = notify.New(notify.Options{Admin: o.Admin, Log: log, Metrics: registry})
 	path := newsSocket(socket)
-	if err := os.Remove(path); err != nil && !os.IsNotExist(err) { // of one that was killed
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) { // left by a killed process
 		return err
 	}
 	l, err := net.Listen("unix", path)
@@ -46,10 +46,10 @@ func notified(o *keys.Options, socket string, log *slog.Logger) error {
 
 func newsSocket(socket string) string { return socket + ".news" }
 
-// News is how much a store's watches were told, by what it was found by (docs/node-api.md).
+// News is the number of events of a store's watches, by their source (docs/node-api.md).
 type News map[string]int
 
-// NewsOf reads what a store has counted.
+// NewsOf reads the counters of a store.
 func NewsOf(registry *prometheus.Registry) (News, error) {
 	out := News{}
 	all, err := registry.Gather()
@@ -63,7 +63,7 @@ func NewsOf(registry *prometheus.Registry) (News, error) {
 	return out, err
 }
 
-// News is what it has counted since it was started last.
+// News returns the counts since the server's last start.
 func (s *NodeServer) News(ctx context.Context) (out News, err error) {
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

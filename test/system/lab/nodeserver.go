@@ -19,27 +19,27 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/server"
 )
 
-// envNode is set in a child that is a node API server, to what it is to do.
+// envNode is set in a child process that is a node API server, to its configuration.
 const envNode = "NETCRAQ_TEST_NODE"
 
-// NodeServer is a node API server, a process of its own in the namespace of a host, over the chains
-// of the network. Its socket is on the disk, so that programs anywhere reach it.
+// NodeServer is a node API server process in the namespace of a host, over the network's chains.
+// Its socket is on disk, so that programs in any namespace can reach it.
 type NodeServer struct {
 	nw     *Network
 	at     *Host
 	does   nodeServing
 	Socket string
-	cmd    atomic.Pointer[exec.Cmd] // nil: it does not run
+	cmd    atomic.Pointer[exec.Cmd] // nil: not running
 }
 
-// nodeServing is what the process is told.
+// nodeServing is the configuration of the process.
 type nodeServing struct {
 	Name, Namespace, Socket string
 	Admin                   string // addresses of the controllers
 	Quota                   int
 }
 
-// StartNodeServer starts one at the host of a switch.
+// StartNodeServer starts a node API server at the host of a switch.
 func StartNodeServer(nw *Network, host int, namespace string, admin ...string) *NodeServer {
 	nw.T.Helper()
 	name := fmt.Sprintf("node%d", host)
@@ -58,7 +58,7 @@ func StartNodeServer(nw *Network, host int, namespace string, admin ...string) *
 
 func (s *NodeServer) log() string { return strings.TrimSuffix(s.Socket, "sock") + "log" }
 
-// Start starts it again, and waits until it listens.
+// Start starts the server again, and waits until it listens.
 func (s *NodeServer) Start() {
 	s.nw.T.Helper()
 	does, err := json.Marshal(s.does)
@@ -81,7 +81,7 @@ func (s *NodeServer) Start() {
 	s.nw.answers(60*time.Second, s.does.Name+" listens", "unix", s.Socket, log.Name())
 }
 
-// Kill is kill -9.
+// Kill kills the server with SIGKILL.
 func (s *NodeServer) Kill() {
 	if cmd := s.cmd.Swap(nil); cmd != nil {
 		cmd.Process.Kill()
@@ -89,14 +89,14 @@ func (s *NodeServer) Kill() {
 	}
 }
 
-// Signal signals it, if it runs.
+// Signal signals the server, if it runs.
 func (s *NodeServer) Signal(what syscall.Signal) {
 	if cmd := s.cmd.Load(); cmd != nil {
 		cmd.Process.Signal(what)
 	}
 }
 
-// nodeServerMain is a node API server.
+// nodeServerMain runs a node API server.
 func nodeServerMain(does string) error {
 	var d nodeServing
 	if err := json.Unmarshal([]byte(does), &d); err != nil {
@@ -107,7 +107,7 @@ func nodeServerMain(does string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(d.Socket); err != nil && !os.IsNotExist(err) { // of one that was killed
+	if err := os.Remove(d.Socket); err != nil && !os.IsNotExist(err) { // left by a killed process
 		return err
 	}
 	l, err := net.Listen("unix", d.Socket)
@@ -117,7 +117,7 @@ func nodeServerMain(does string) error {
 	return server.New(server.Config{Store: st, Name: "test", Node: d.Name, Namespace: d.Namespace, Log: log}).Serve(l)
 }
 
-// nodeStore makes the store, for which a controller has to answer.
+// nodeStore creates the store, which requires an answer of a controller.
 func nodeStore(d nodeServing, log *slog.Logger) (*keys.Store, error) {
 	o := keys.Options{Admin: admin.NewClient(d.Admin), Node: d.Name, Sessions: 8,
 		Quota: func(string) int { return d.Quota }, Interval: 200 * time.Millisecond, Round: time.Second}

@@ -14,10 +14,10 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/topologytest"
 )
 
-// Use has switches that are started from now on be of another netcraq-switch.
+// Use makes switches that are started from then on run another netcraq-switch.
 func (nw *Network) Use(binary string) { nw.binary = binary }
 
-// File writes the network's topology, changed, to a file alongside it.
+// File writes the network's topology, with changes, to a file.
 func (nw *Network) File(name string, change func(topologytest.Object)) string {
 	nw.T.Helper()
 	b, err := json.Marshal(topologytest.Read(nw.T, nw.file, change))
@@ -31,8 +31,8 @@ func (nw *Network) File(name string, change func(topologytest.Object)) string {
 	return path
 }
 
-// RunController starts a netcraq-controller as a process of its own, with a topology file and a
-// state file. All of a network have the same admin address.
+// RunController starts a netcraq-controller process with a topology file and a state file. All
+// controllers of a network have the same admin address.
 func (nw *Network) RunController(binary, file, state string) *Controller {
 	nw.T.Helper()
 	socket := "unix://" + filepath.Join(nw.dir, "controller.sock")

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Proxy is a TCP proxy that can be cut, as the network between controller and switch can.
+// Proxy is a TCP proxy that can be cut, like the network between controller and switch.
 type Proxy struct {
 	Addr string
 	mu   sync.Mutex
@@ -63,7 +63,7 @@ func (p *Proxy) copy(from, to net.Conn) {
 	delete(p.open, to)
 }
 
-// SetCut breaks all connections and refuses new ones, or lets them through again.
+// SetCut breaks all connections and refuses new ones, or allows them again.
 func (p *Proxy) SetCut(cut bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

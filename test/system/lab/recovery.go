@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// BringIn brings a switch into the chain main, and says how long that took and how long the change
-// of the chain that writes wait for (ChangedSpan).
+// BringIn brings a switch into the chain main. It returns the duration, and the duration of the
+// change of the chain for which writes wait (ChangedSpan).
 func (r *Controller) BringIn(name string) (took, changed time.Duration) {
 	r.T.Helper()
 	start := r.BringInto("main", name)
@@ -18,8 +18,8 @@ func (r *Controller) BringIn(name string) (took, changed time.Duration) {
 	return time.Since(start), to.Sub(from)
 }
 
-// BringInto brings a switch into a chain, and says when that was begun. It is asked for again where
-// another member was lost meanwhile, or the switch was given up, as an operator would.
+// BringInto brings a switch into a chain, and returns the time of the start. It retries, as an
+// operator would, if another member was lost meanwhile or the switch was given up.
 func (r *Controller) BringInto(chain, name string) (start time.Time) {
 	r.T.Helper()
 	for try := 1; ; try++ {
@@ -40,9 +40,8 @@ func (r *Controller) BringInto(chain, name string) (start time.Time) {
 	}
 }
 
-// Heal brings in what is not a member although nobody took it away: a machine that has no processor
-// left for a switch, or for the controller, for longer than a lease loses members. It says how many
-// there were.
+// Heal brings in switches that were lost without a fault, and returns their number. A machine loses
+// members when a switch, or the controller, gets no CPU time for longer than a lease.
 func (r *Controller) Heal() (lost int) {
 	r.T.Helper()
 	switches, err := r.API.Switches(r.T.Context())
@@ -64,9 +63,9 @@ func (r *Controller) Heal() (lost int) {
 	return lost
 }
 
-// ChangedSpan is when the chain was changed, in the last recovery, so that writes pass the switch:
-// from the decision to the last member's having it. In a chain of one it is from the decision to
-// freeze it to the last member's thaw.
+// ChangedSpan returns the time in the last recovery in which the chain changed, so that writes pass
+// the new switch: from the decision until the last member has the change. In a chain of one, it is
+// from the decision to freeze the member until its thaw.
 func (r *Controller) ChangedSpan() (from, to time.Time) {
 	changing := false
 	r.API.Events(r.T.Context(), 0, false, func(e admin.Event) error {

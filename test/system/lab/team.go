@@ -21,15 +21,15 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// Team is two netcraq-controller processes that share an etcd. One leads.
+// Team is two netcraq-controller processes that share an etcd. One of them leads.
 type Team struct {
 	Network *Network
 	binary  string
 	server  string
 	Etcd    *clientv3.Client
-	flags   []string                    // more of them
-	Cmds    [2]atomic.Pointer[exec.Cmd] // nil: it does not run
-	Seen    string                      // why something that is waited for is not so, where that is known
+	flags   []string                    // additional flags
+	Cmds    [2]atomic.Pointer[exec.Cmd] // nil: not running
+	Seen    string                      // why a condition that a test waits for does not hold, if known
 }
 
 func (t *Team) admin(i int) string { return fmt.Sprintf("127.0.0.1:%d", 9151+i) }
@@ -76,7 +76,7 @@ func (t *Team) Start(i int) {
 	t.Cmds[i].Store(cmd)
 }
 
-// Kill is kill -9.
+// Kill kills a controller with SIGKILL.
 func (t *Team) Kill(i int) {
 	if cmd := t.Cmds[i].Swap(nil); cmd != nil {
 		cmd.Process.Kill()
@@ -84,7 +84,7 @@ func (t *Team) Kill(i int) {
 	}
 }
 
-// Leader is which one leads, by etcd.
+// Leader returns the number of the leading controller, according to etcd.
 func (t *Team) Leader() int {
 	t.Network.T.Helper()
 	leads := -1
@@ -108,7 +108,7 @@ func (t *Team) Leader() int {
 	return leads
 }
 
-// API is the admin API of a controller that runs, whether or not it leads.
+// API returns the admin API of a running controller, whether or not it leads.
 func (t *Team) API() *admin.Client {
 	for i := range t.Cmds {
 		if t.Cmds[i].Load() != nil {
@@ -124,7 +124,7 @@ func (t *Team) Until(what string, done func() bool) {
 	poll.Until(t.Network.T, time.Minute, what, done, func() string { return fmt.Sprint(t.Seen) })
 }
 
-// KillAt kills the leader when it says that something has happened, and gives its number then.
+// KillAt kills the leader when it reports a given event, and then sends its number.
 func (t *Team) KillAt(point string) chan int {
 	i := t.Leader()
 	c := admin.NewClient(t.Socket(i))
@@ -146,7 +146,8 @@ func (t *Team) KillAt(point string) chan int {
 	return done
 }
 
-// Members is the chain as the leader has it, nil while it is not ready.
+// Members returns the members of the chain according to the leader, or nil while the chain is not
+// ready.
 func (t *Team) Members() []string {
 	ctx, cancel := context.WithTimeout(t.Network.T.Context(), 2*time.Second)
 	defer cancel()

@@ -16,9 +16,10 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestEmptied: the head, a replica and the tail are emptied in turn while the controller's stream
-// lives on. Somebody who has another role at the switch loads the program again. From then on the
-// switch must answer for no key, since it has none. It is brought in again with all that there is.
+// TestEmptied: a client with another P4Runtime role loads the program into a switch again, which
+// empties it, while the controller's stream lives on. This happens to the head, a replica and the
+// tail in turn. From then on the switch must answer for no key. The controller brings it in again
+// with everything.
 func TestEmptied(t *testing.T) { onEachEngine(t, emptied) }
 
 func emptied(t *testing.T, engine string) {
@@ -39,8 +40,8 @@ func emptied(t *testing.T, engine string) {
 		began, asked, wrong, told := time.Now(), 0, map[string]int{}, false
 		for end := began.Add(4 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			if !told && time.Since(began) > 2*time.Second {
-				// A host comes. The controller writes what the switch lacks of what follows from
-				// the topology; before that the switch answers nobody.
+				// A host is added, so the controller writes the topology's missing entries to the
+				// switch. Before that the switch answers no packet.
 				told = true
 				hosts++
 				c.Update(nw.Changed(func(top topologytest.Object) {
@@ -84,8 +85,7 @@ func emptied(t *testing.T, engine string) {
 	}
 }
 
-// empty loads the program that a switch runs into it again, as somebody whose role is not the
-// controller's.
+// empty loads a switch's program into it again, with another role than the controller's.
 func empty(t *testing.T, sw int) {
 	t.Helper()
 	ctx := within(t, 30*time.Second)

@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// nth has the n-th Write of a table at a switch wait, and its caller be given up for.
+// nth holds the n-th Write of a table at a switch, and makes its caller give up.
 func nth(nw *lab.Network, sw, n int, table string) *p4proxy.Caught {
 	var mu sync.Mutex
 	writes := p4proxy.Writes(table)
@@ -29,12 +29,13 @@ func nth(nw *lab.Network, sw, n int, table string) *p4proxy.Caught {
 	}})
 }
 
-// answers reads a key at a switch for a while, and gives how often each answer came.
+// answers reads a key at a switch for a second, and returns the number of times that each answer
+// came.
 func answers(nw *lab.Network, sw int, key uint32) map[string]int {
 	out := map[string]int{}
 	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		r, err := nw.Hosts[sw-1].Read(lab.SwitchAddr(sw), key)
-		if err != nil || r.Status == wire.NotServing || r.Status == wire.Retry { // lost, or it does not know now
+		if err != nil || r.Status == wire.NotServing || r.Status == wire.Retry { // lost, or not answered now
 			continue
 		}
 		out[fmt.Sprintf("%v %q", r.Status, r.Value)]++
@@ -42,16 +43,15 @@ func answers(nw *lab.Network, sw int, key uint32) map[string]int {
 	return out
 }
 
-// TestLateEntry: one of the Writes of a key's entry at a switch waits, and its caller is answered
-// that the deadline has passed, while the key is added and removed. The next key gets its slot.
-// When the Write comes then, nobody may read the next key's value under the first one's KEY_ID. The
-// same with a key that is put back because it cannot be moved: no switch may say that it is not
-// there.
+// TestLateEntry: one of the Writes of a key's entry at a switch is held, and its caller gets
+// DEADLINE_EXCEEDED, while the key is added and removed. The next key gets its slot. After the
+// Write arrives, no client may read the next key's value under the first KEY_ID. The test does the
+// same with a key whose move fails: no switch may answer that the key does not exist.
 func TestLateEntry(t *testing.T) { onEachEngine(t, lateEntry) }
 
 func lateEntry(t *testing.T, engine string) {
 	const at = 2 // the replica
-	// Nobody is given up, however busy the machine is.
+	// The leases are so long that no member is lost, however busy the machine is.
 	nw := lab.NewNetwork(t, engine, ring(4,
 		lab.Chain{ID: 3, Name: "main", Members: []int{1, 2, 3}, Lease: 10 * lease, Patience: 10 * lease},
 		lab.Chain{ID: 4, Name: "side", Members: []int{4}, Lease: 10 * lease, Patience: 10 * lease}))
@@ -61,8 +61,8 @@ func lateEntry(t *testing.T, engine string) {
 		}
 	}))
 	c.WaitAllReady()
-	add(c, "side", specs("fills", 1, true)) // so that no key can be moved there
-	for n := 1; n <= 4; n++ {               // to make the entry, to open, to close and to delete it
+	add(c, "side", specs("fills", 1, true)) // fills the chain, so that no key can be moved there
+	for n := 1; n <= 4; n++ {               // the Writes that create, open, close and delete the entry
 		first, second := fmt.Sprint("first", n), fmt.Sprint("second", n)
 		held := nth(nw, at, n, "key_index")
 		k := add(c, "main", []admin.KeySpec{{Name: first, Value: []byte(first)}})[0]
@@ -86,7 +86,7 @@ func lateEntry(t *testing.T, engine string) {
 		}
 		remove(c, "main", []admin.KeySpec{{Name: second}})
 	}
-	for n := 1; n <= 2; n++ { // to make the entry of its alias, and to take its own away
+	for n := 1; n <= 2; n++ { // the Writes that create the entry of its alias, and that delete its own
 		name := fmt.Sprint("stays", n)
 		k := add(c, "main", []admin.KeySpec{{Name: name, Value: []byte(name)}})[0]
 		held := nth(nw, at, n, "key_index")
@@ -115,9 +115,9 @@ func lateEntry(t *testing.T, engine string) {
 	}
 }
 
-// TestLateRemoval: the packets by which keys are deleted wait at the switch that is head. The chain
-// continues without it, and the keys are removed. Their names come back in the same slots and are
-// written. What comes then deletes nothing.
+// TestLateRemoval: the packets that delete keys are held at the head switch. The chain continues
+// without that switch, and the keys are removed. New keys with their names get the same slots, and
+// are written. The held packets then arrive, and must delete nothing.
 func TestLateRemoval(t *testing.T) { onEachEngine(t, lateRemoval) }
 
 func lateRemoval(t *testing.T, engine string) {
@@ -157,9 +157,9 @@ func lateRemoval(t *testing.T, engine string) {
 	}
 }
 
-// TestLateLease: LEASEs wait at a member, which is given up and cut off from the controller.
-// Clients write. The LEASEs come then, by a stream that the controller has left. The switch must
-// answer no read by them.
+// TestLateLease: LEASEs are held at a member, which is then given up and cut off from the
+// controller. Clients write. The LEASEs then arrive on a stream that the controller has closed. The
+// switch must not answer reads because of them.
 func TestLateLease(t *testing.T) { onEachEngine(t, lateLease) }
 
 func lateLease(t *testing.T, engine string) {

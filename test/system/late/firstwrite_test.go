@@ -14,11 +14,11 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestLateFirstWrite: the packets by which the controller writes a new key, a moved one, or the
-// tombstone of one without a value, wait at the switch that is head when they are sent. The chain
-// continues without that switch, the controller writes by the next head, and clients write the key.
-// What waited comes then, and a switch that is not a head passes it on to the one that is. No write
-// of a client's may be lost, and no lock be held twice.
+// TestLateFirstWrite: the controller's packets that write a new key, a moved key, or the tombstone
+// of a key without a value, are held at the switch that is the head when they are sent. The chain
+// continues without that switch, the controller writes through the next head, and clients write the
+// key. Then the held packets arrive, and a switch that is not the head forwards them to the head.
+// No client's write may be lost, and no lock may have two holders.
 func TestLateFirstWrite(t *testing.T) { onEachEngine(t, lateFirstWrite) }
 
 func lateFirstWrite(t *testing.T, engine string) {
@@ -28,15 +28,15 @@ func lateFirstWrite(t *testing.T, engine string) {
 		lab.Chain{ID: 4, Name: "side", Members: []int{4}, Lease: lease, Patience: lease / 2}))
 	c := nw.StartController("state.json")
 	c.WaitAllReady()
-	// All of the controller's own sessions are used in each chain.
+	// Each chain uses all of the controller's own sessions.
 	for _, chain := range []string{"main", "side"} {
 		add(c, chain, specs(chain+"-warm-", 64, true))
 	}
 	add(c, "side", specs("moved", keys, true))
 	u := user(nw, c, 4)
 
-	// late has do's packets to main's head wait until the chain has another head and did what is to
-	// be done, and then until after has been done, too.
+	// late holds the packets of `do` to main's head until the chain has another head and `do` has
+	// succeeded, and then until `after` has returned.
 	late := func(do func(), after func()) {
 		t.Helper()
 		head := c.Chain().Members[0].Switch
@@ -57,7 +57,7 @@ func lateFirstWrite(t *testing.T, engine string) {
 		c.Heal()
 		c.WaitAllReady()
 	}
-	// written has clients write keys of main, and gives the versions that they were told.
+	// written makes clients write keys of main, and returns the versions in the answers.
 	written := func(placed []admin.Key) map[string]wire.Version {
 		t.Helper()
 		told := map[string]wire.Version{}
@@ -70,7 +70,7 @@ func lateFirstWrite(t *testing.T, engine string) {
 		}
 		return told
 	}
-	// kept looks at every member whether they have what was written.
+	// kept checks that every member has the written values.
 	kept := func(what string, placed []admin.Key, told map[string]wire.Version) {
 		t.Helper()
 		lost := 0

@@ -1,6 +1,6 @@
-// Package late has the tests in which messages between the controllers and the switches come late,
-// in another order, or after the caller has given up (package p4proxy). Nothing that was answered
-// may be lost by that.
+// Package late has the tests in which messages between the controllers and the switches arrive
+// late, in another order, or after the caller has given up (package p4proxy). This must not lose
+// anything that was acknowledged.
 //
 //	NETCRAQ_LATE_ENGINES  which switches, with commas: auto, interp, tc, xdp, bmv2 (default interp,auto)
 //	NETCRAQ_LATE_SECONDS  how long TestLateMessages goes on with each engine and each store (default 12)
@@ -24,12 +24,12 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// onEachEngine runs a test with each kind of switch, in a network namespace of its own. What BMv2
-// cannot be used for says without.
+// onEachEngine runs a test with each kind of switch, in its own network namespace. BMv2 runs only
+// if it is chosen, and some tests skip it.
 func onEachEngine(t *testing.T, test func(t *testing.T, engine string)) {
 	for _, engine := range strings.Split(setting("ENGINES", "interp,auto"), ",") {
 		t.Run(engine, func(t *testing.T) {
-			t.Parallel() // each is in a process and a network of its own, and waits most of the time
+			t.Parallel() // each has its own process and network, and mostly waits
 			if engine == "bmv2" {
 				lab.MustLook(t, "simple_switch_grpc")
 			}
@@ -47,7 +47,7 @@ func setting(name, otherwise string) string {
 	return otherwise
 }
 
-// ring is n switches that are all linked in a ring, with proxies for messages.
+// ring returns a layout of n switches in a ring, with proxies for messages.
 func ring(n int, chains ...lab.Chain) lab.Layout {
 	l := lab.Layout{N: n, Messages: true, Chains: chains}
 	for i := 1; i < n; i++ {
@@ -59,11 +59,11 @@ func ring(n int, chains ...lab.Chain) lab.Layout {
 	return l
 }
 
-// lease is of the chains here, in milliseconds: long enough that a busy machine loses few members
-// by itself.
+// lease is the duration of these chains' leases, in milliseconds. It is long enough that a busy
+// machine loses few members without a fault.
 const lease = 800
 
-// number is a switch's, by its name.
+// number returns the number in a switch's name.
 func number(t *testing.T, name string) (n int) {
 	t.Helper()
 	if _, err := fmt.Sscanf(name, "s%d", &n); err != nil {
@@ -72,7 +72,7 @@ func number(t *testing.T, name string) (n int) {
 	return n
 }
 
-// within is a context for something that may take long on a busy machine, but not for ever.
+// within returns a context for something that may take long on a busy machine, but not forever.
 func within(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -80,7 +80,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// user makes a client of all chains at a host, which writes with sessions that are leased to it.
+// user creates a client of all chains at a host, with sessions that are leased to the host.
 func user(nw *lab.Network, c *lab.Controller, host int) *client.Client {
 	nw.T.Helper()
 	cfg := client.Config{Profile: nw.Layout.Profile}
@@ -108,12 +108,12 @@ func user(nw *lab.Network, c *lab.Controller, host int) *client.Client {
 	return u
 }
 
-// service says that a request goes to the service address of its key's chain.
+// service makes a request go to the service address of its key's chain.
 func service(key uint32) client.Option {
 	return client.AskAddresses(netip.AddrPortFrom(lab.ServiceAddrOf(int(wire.Key(key).Chain())), wire.Port))
 }
 
-// specs are n keys of a kind, with their names as values, or without.
+// specs returns n keys of a kind, with their names as values, or without values.
 func specs(kind string, n int, values bool) (all []admin.KeySpec) {
 	for i := range n {
 		k := admin.KeySpec{Name: fmt.Sprint(kind, i)}
@@ -125,7 +125,7 @@ func specs(kind string, n int, values bool) (all []admin.KeySpec) {
 	return all
 }
 
-// add places keys.
+// add adds keys to a chain.
 func add(c *lab.Controller, chain string, keys []admin.KeySpec) []admin.Key {
 	c.T.Helper()
 	placed, err := c.API.AddKeys(c.T.Context(), chain, keys)
@@ -140,7 +140,7 @@ func add(c *lab.Controller, chain string, keys []admin.KeySpec) []admin.Key {
 	return placed
 }
 
-// remove takes keys out.
+// remove removes keys from a chain.
 func remove(c *lab.Controller, chain string, keys []admin.KeySpec) {
 	c.T.Helper()
 	for _, k := range keys {
@@ -150,7 +150,7 @@ func remove(c *lab.Controller, chain string, keys []admin.KeySpec) {
 	}
 }
 
-// members has a chain have just these members.
+// members changes the members of a chain to exactly these.
 func members(c *lab.Controller, chain string, names ...string) {
 	c.T.Helper()
 	c.WaitUntil(func() bool {
@@ -163,10 +163,10 @@ func members(c *lab.Controller, chain string, names ...string) {
 	}, chain+" to be ready")
 }
 
-// settled gives what is on its way through the network the time to arrive.
+// settled waits until packets in the network have arrived.
 func settled() { time.Sleep(700 * time.Millisecond) }
 
-// release delivers what is held, and says what became of it.
+// release delivers the held messages, and returns their results.
 func release(t *testing.T, held *p4proxy.Caught) []p4proxy.Delivery {
 	t.Helper()
 	d, err := held.Release(within(t, 30*time.Second))

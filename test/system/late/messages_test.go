@@ -27,26 +27,26 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestLateMessages has every kind of message between controllers and switches come late at random,
-// out of order, and after its caller has given up, while clients use keys by their names, keys are
+// TestLateMessages delays every kind of message between controllers and switches at random, out of
+// order, and until after its caller has given up. Meanwhile clients use keys by name, keys are
 // added, moved and removed, switches leave and join chains with and without keys, and controllers
-// are killed and stopped. Then
+// are killed and stopped. Afterwards these must hold:
 //
-//   - what clients saw of each name is linearizable, with versions that only grow, over all moves,
-//     removals and takeovers: no acknowledged write is lost;
-//   - no lock was held twice, and tokens grew;
-//   - nobody was told a name's value under the KEY_ID of another one, those included that ask for
-//     KEY_IDs which are about to be given.
+//   - the clients' history of each name is linearizable, with versions that only grow, over all
+//     moves, removals and takeovers, and no acknowledged write is lost;
+//   - no lock had two holders, and tokens grew;
+//   - no client got a name's value under another name's KEY_ID, including clients that read KEY_IDs
+//     which are about to be assigned.
 //
-// It is about what may happen, and not about how fast things are. The controller keeps its state in
-// files, where it is killed and started again, or in etcd, where another one takes over.
-// `make late-messages` is the long run.
+// The test checks correctness, and not speed. The controller keeps its state in files, and is
+// killed and restarted, or keeps it in etcd, where another controller takes over. `make
+// late-messages` is the long run.
 func TestLateMessages(t *testing.T) {
 	seconds, err := strconv.Atoi(setting("SECONDS", "12"))
 	if err != nil || seconds < 1 {
 		t.Fatalf("NETCRAQ_LATE_SECONDS: give a number of seconds: %v", err)
 	}
-	stores := map[string][]string{"interp": {"etcd"}, "auto": {"file"}} // of the short run
+	stores := map[string][]string{"interp": {"etcd"}, "auto": {"file"}} // in the short run
 	for _, engine := range strings.Split(setting("ENGINES", "interp,auto"), ",") {
 		of := []string{"file", "etcd"}
 		if seconds < 60 && stores[engine] != nil {
@@ -69,21 +69,21 @@ func TestLateMessages(t *testing.T) {
 }
 
 const (
-	names = 48 // that come and go in each generation, and move
+	names = 48 // that are added, moved and removed in each generation
 	locks = 12
-	// enough is how many keys a long run adds, moves and removes at least.
+	// enough is the least number of keys that a long run adds, moves and removes.
 	enough = 1000
 )
 
-// lateRun is one run of it.
+// lateRun is one run of TestLateMessages.
 type lateRun struct {
 	t                     *testing.T
 	nw                    *lab.Network
 	api                   *admin.Client
-	admin                 []string         // where controllers are asked
+	admin                 []string         // addresses of the controllers
 	disturb               func(*rand.Rand) // kills or stops a controller
-	calm                  atomic.Bool      // nobody is disturbed any more
-	moving                sync.RWMutex     // held for writing if no key is to be moved meanwhile
+	calm                  atomic.Bool      // no further faults
+	moving                sync.RWMutex     // held for writing while no key may be moved
 	added, moved, removed atomic.Int64
 	taken, members, empty atomic.Int64
 	controllers           atomic.Int64
@@ -91,12 +91,12 @@ type lateRun struct {
 	checks                sync.WaitGroup
 
 	mu      sync.Mutex
-	newest  map[uint8]uint32          // of each chain, the highest number that a key was given
-	called  map[uint32]string         // what the keys are called
-	seen    map[uint32]map[string]int // values that spies were told, by KEY_ID
-	highest map[string]wire.Version   // of each name, in the generations before
-	held    map[string]lab.Section    // of each lock, the last section in the generations before
-	failed  map[string]int            // requests to the controllers, by what was asked and answered
+	newest  map[uint8]uint32          // by chain: the highest number of an assigned key
+	called  map[uint32]string         // by key: its name
+	seen    map[uint32]map[string]int // by KEY_ID: the values that spies received
+	highest map[string]wire.Version   // by name: the highest version in earlier generations
+	held    map[string]lab.Section    // by lock: the last section in earlier generations
+	failed  map[string]int            // failed requests to the controllers, by request and answer
 }
 
 func lateMessages(t *testing.T, engine, store string, length time.Duration) {
@@ -166,7 +166,7 @@ func lateMessages(t *testing.T, engine, store string, length time.Duration) {
 	long := length >= time.Minute
 	few := func() bool { return long && min(r.added.Load(), r.moved.Load(), r.removed.Load()) < enough }
 	g := 0
-	// On a busy machine it continues until enough was done, at last in peace.
+	// On a busy machine it continues until enough is done, in the end without faults.
 	for ; g == 0 || time.Since(began) < length || few() && time.Since(began) < 3*length; g++ {
 		if r.generation(g); t.Failed() {
 			break
@@ -217,9 +217,9 @@ func lateMessages(t *testing.T, engine, store string, length time.Duration) {
 	}
 }
 
-// chances are what comes late at each switch.
+// chances returns the probabilities of delays at each switch.
 func chances(nw *lab.Network) []p4proxy.Chance {
-	// Not so many that the controller gives up all members all the time.
+	// Not too often, or the controller gives up all members all the time.
 	leases := p4proxy.All(p4proxy.Kinds(p4proxy.PacketOut), nw.Packets(wire.Lease))
 	others := p4proxy.Kinds(p4proxy.PacketOut)
 	config, keys := p4proxy.Writes("chain_config"), p4proxy.Writes("key_index")
@@ -246,8 +246,8 @@ func chances(nw *lab.Network) []p4proxy.Chance {
 	}
 }
 
-// burst has all messages of a kind to or from one switch wait for a while, again and again, as a
-// switch holds them up that stands still, or whose agent does.
+// burst holds all messages of a kind to or from one switch for a while, repeatedly, as a switch
+// does whose process or agent hangs.
 func (r *lateRun) burst(random *rand.Rand, tally map[string]*int) {
 	kinds := []struct {
 		name   string
@@ -255,7 +255,7 @@ func (r *lateRun) burst(random *rand.Rand, tally map[string]*int) {
 		giveUp bool
 	}{
 		{"all packet-outs held", p4proxy.Kinds(p4proxy.PacketOut), false},
-		{"all packet-outs held", p4proxy.Kinds(p4proxy.PacketOut), false}, // what most goes wrong with
+		{"all packet-outs held", p4proxy.Kinds(p4proxy.PacketOut), false}, // twice, because this causes most trouble
 		{"packet-outs but LEASEs held", func(m *p4proxy.Message) bool {
 			return m.Kind == p4proxy.PacketOut && !r.nw.Packets(wire.Lease)(m)
 		}, false},
@@ -277,7 +277,7 @@ func (r *lateRun) burst(random *rand.Rand, tally map[string]*int) {
 			at = r.nw.Messages[r.head(random)]
 		}
 		most := 0
-		if k.giveUp { // who is given up for each time would come to nothing
+		if k.giveUp { // if every message were given up, nothing would succeed
 			most = 1 + random.IntN(2)
 		}
 		held := at.Add(p4proxy.Rule{Match: k.match, Hold: true, GiveUp: k.giveUp, Most: most})
@@ -295,7 +295,7 @@ func (r *lateRun) burst(random *rand.Rand, tally map[string]*int) {
 	}
 }
 
-// head is the number of a switch that is head of a chain, or was, as far as it is known.
+// head returns the number of a switch that is, or recently was, the head of a chain.
 func (r *lateRun) head(random *rand.Rand) int {
 	spec := r.nw.Layout.Chains[random.IntN(len(r.nw.Layout.Chains))]
 	var ch *admin.Chain
@@ -308,14 +308,14 @@ func (r *lateRun) head(random *rand.Rand) int {
 	return number(r.t, ch.Members[0].Switch)
 }
 
-// try does something with the admin API. The controller that is asked may be stopped.
+// try makes a call of the admin API with a time limit, because the controller may be stopped.
 func (r *lateRun) try(limit time.Duration, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(r.t.Context(), limit)
 	defer cancel()
 	return do(ctx)
 }
 
-// change is try for what changes something. What fails is counted.
+// change is like try, for calls that change something. It counts failures.
 func (r *lateRun) change(what string, limit time.Duration, do func(context.Context) error) error {
 	err := r.try(limit, do)
 	if err != nil {
@@ -326,10 +326,10 @@ func (r *lateRun) change(what string, limit time.Duration, do func(context.Conte
 	return err
 }
 
-// numbers are what one error has another in.
+// numbers matches the parts in which similar errors differ.
 var numbers = regexp.MustCompile(`"[nl][0-9]+"|0x[0-9a-f]+|[0-9]+(\.[0-9]+)?`)
 
-// whole brings in what is not a member of its chain, until nothing is missing.
+// whole brings missing members into their chains, until none is missing.
 func (r *lateRun) whole(when string) {
 	var chains []admin.Chain
 	var err error
@@ -370,7 +370,7 @@ func (r *lateRun) bringIn(chain, name string) error {
 	})
 }
 
-// outAndIn has a member leave its chain, and brings it in again, or what else is missing.
+// outAndIn removes a member from its chain, and then brings in whatever is missing.
 func (r *lateRun) outAndIn(random *rand.Rand, spec lab.Chain, keys bool) {
 	var ch *admin.Chain
 	err := r.try(2*time.Second, func(ctx context.Context) (err error) {
@@ -399,7 +399,7 @@ func (r *lateRun) outAndIn(random *rand.Rand, spec lab.Chain, keys bool) {
 			all = slices.Insert(all, random.IntN(len(all)+1), name)
 		}
 	}
-	for tries := 0; !keys && tries < 3; tries++ { // a chain without keys takes it in at any place
+	for tries := 0; !keys && tries < 3; tries++ { // a chain without keys accepts a member at any place
 		err = r.change("taking in without keys", 15*time.Second, func(ctx context.Context) error {
 			_, err := r.api.ChangeChain(ctx, spec.Name, admin.ChainChange{Members: &all})
 			return err
@@ -415,7 +415,7 @@ func (r *lateRun) outAndIn(random *rand.Rand, spec lab.Chain, keys bool) {
 		if slices.Contains(stay, name) {
 			continue
 		}
-		// While a key is moved nobody is brought in, and here some key always is.
+		// No switch can be brought in while a key is being moved, which happens all the time here.
 		err := r.bringIn(spec.Name, name)
 		for tries := 0; err != nil && tries < 5; tries++ {
 			r.moving.Lock()
@@ -431,8 +431,8 @@ func (r *lateRun) outAndIn(random *rand.Rand, spec lab.Chain, keys bool) {
 	}
 }
 
-// generation has clients use a set of names while these are added, moved and removed, and removes
-// them in the end. The names are the same each time, so their versions continue.
+// generation lets clients use a set of names while these are added, moved and removed, and removes
+// them at the end. All generations have the same names, so their versions continue.
 func (r *lateRun) generation(g int) {
 	random := rand.New(rand.NewPCG(35, uint64(g+2)))
 	var history []linearizable.Call
@@ -443,7 +443,7 @@ func (r *lateRun) generation(g int) {
 		defer mu.Unlock()
 		history = append(history, all...)
 	}
-	if !r.calm.Load() { // there are no keys
+	if !r.calm.Load() { // the chains have no keys here
 		var all sync.WaitGroup
 		for _, spec := range r.nw.Layout.Chains {
 			own := rand.New(rand.NewPCG(random.Uint64(), 1))
@@ -489,7 +489,7 @@ func (r *lateRun) generation(g int) {
 		})
 	}
 
-	// Each name is added, and moved or removed and added again some times.
+	// Each name is added, and several times moved, or removed and added again.
 	all := slices.Concat(plain, lock)
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	enough := time.Now().Add(3 * time.Second)
@@ -515,7 +515,7 @@ func (r *lateRun) generation(g int) {
 		})
 	}
 	workers.Wait()
-	// So that what is read last is what was written, and nothing is late.
+	// So that the last reads see the last writes, and no message is late.
 	if err := os.WriteFile(ended, nil, 0o600); err != nil {
 		r.t.Error(err)
 	}
@@ -534,7 +534,7 @@ func (r *lateRun) generation(g int) {
 	r.checkSpied()
 }
 
-// find asks until a controller knows where a name is, or that it is nowhere.
+// find asks until a controller knows where a name is, or that it does not exist.
 func (r *lateRun) find(name string) (k admin.Key, there bool) {
 	var err error
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
@@ -559,7 +559,7 @@ func (r *lateRun) find(name string) (k admin.Key, there bool) {
 	return k, false
 }
 
-// add adds names to a chain, some without a value, until they are there.
+// add adds names to a chain, some without a value, and retries until they exist.
 func (r *lateRun) add(batch []string, random *rand.Rand, run string, n *int) (history []linearizable.Call) {
 	chain := r.nw.Layout.Chains[random.IntN(len(r.nw.Layout.Chains))].Name
 	values := map[string][]byte{}
@@ -579,8 +579,8 @@ func (r *lateRun) add(batch []string, random *rand.Rand, run string, n *int) (hi
 			_, err := r.api.AddKeys(ctx, chain, specs)
 			return err
 		})
-		// Of an error nobody knows whether they were added, and a controller that takes over may be
-		// about to bring that to its end.
+		// After an error, the names may have been added, and a new controller may still be
+		// completing that.
 		batch = slices.DeleteFunc(slices.Clone(batch), func(name string) bool {
 			if _, there := r.find(name); !there {
 				return false
@@ -597,12 +597,12 @@ func (r *lateRun) add(batch []string, random *rand.Rand, run string, n *int) (hi
 	return history
 }
 
-// busy reports whether a change was refused because another one of the same key is under way.
+// busy returns whether a change was refused because another change of the key is in progress.
 func busy(err error) bool {
 	return errors.Is(err, &admin.Error{Code: admin.CodeUnavailable}) && strings.Contains(err.Error(), "is being added")
 }
 
-// remove removes a name, until it is nowhere.
+// remove removes a name, and retries until it does not exist.
 func (r *lateRun) remove(name string) (history []linearizable.Call) {
 	x := linearizable.Call{Client: -1, Name: name, Op: linearizable.Clear, Begin: time.Now().UnixNano()}
 	var last admin.Key
@@ -616,8 +616,9 @@ func (r *lateRun) remove(name string) (history []linearizable.Call) {
 		err := r.change("removing", 8*time.Second, func(ctx context.Context) error {
 			return r.api.RemoveKey(ctx, k.Chain, name)
 		})
-		// A controller that is busy with an earlier try does not begin another one. Many calls of
-		// which nobody knows the outcome are more than the checker can order.
+		// A controller that still works on an earlier attempt does not start another one. So a
+		// refused attempt is not recorded: the checker could not order many calls of unknown
+		// outcome.
 		if busy(err) {
 			refused++
 		} else {
@@ -671,7 +672,7 @@ func (r *lateRun) move(name string) {
 	}
 }
 
-// spy asks one switch for KEY_IDs that were given lately, or are about to be.
+// spy reads KEY_IDs at one switch that were assigned lately, or are about to be.
 func (r *lateRun) spy(sw int, over *atomic.Bool) {
 	for !over.Load() {
 		var keys []uint32
@@ -703,7 +704,7 @@ func (r *lateRun) spy(sw int, over *atomic.Bool) {
 	}
 }
 
-// checkSpied: all values that a KEY_ID was ever seen with are of the name that it is of.
+// checkSpied checks that each KEY_ID was only seen with values of its own name.
 func (r *lateRun) checkSpied() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -721,7 +722,7 @@ func (r *lateRun) checkSpied() {
 	}
 }
 
-// check checks what the clients of a generation saw.
+// check checks the history of a generation's clients.
 func (r *lateRun) check(g int, history []linearizable.Call, sections []lab.Section) {
 	for _, x := range history {
 		if x.Op == wire.Read || x.Op == wire.Write || x.Op == wire.CAS {
@@ -733,7 +734,7 @@ func (r *lateRun) check(g int, history []linearizable.Call, sections []lab.Secti
 		if name, _, _ := strings.Cut(x.Got, ":"); x.Got != "" && name != x.Name {
 			r.t.Errorf("generation %d: a value of another name: %+v", g, x)
 		}
-		// Whoever has a token of an earlier generation must be after all that come later.
+		// Versions, which are also lock tokens, must exceed those of all earlier generations.
 		if x.Version != 0 && x.Version <= r.highest[x.Name] {
 			r.t.Errorf("generation %d: a version that is not above those of before, %v: %+v", g, r.highest[x.Name], x)
 		}

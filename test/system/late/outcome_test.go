@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// refused says whether a switch has refused all that came late.
+// refused returns whether a switch has refused all late messages.
 func refused(t *testing.T, late []p4proxy.Delivery) bool {
 	t.Helper()
 	if len(late) == 0 {
@@ -28,9 +28,9 @@ func refused(t *testing.T, late []p4proxy.Delivery) bool {
 	})
 }
 
-// TestLateConfiguration: the Write that makes a switch a chain of one waits, and its caller is
-// answered that the deadline has passed. The controller continues; the other switch becomes a
-// member again. The Write that comes then must not make the switch answer only for itself.
+// TestLateConfiguration: the Write that makes a switch a chain of one is held, and its caller gets
+// DEADLINE_EXCEEDED. The controller continues, and the other switch becomes a member again. When
+// the Write then arrives, it must not make the switch answer as a chain of one.
 func TestLateConfiguration(t *testing.T) { onEachEngine(t, lateConfiguration) }
 
 func lateConfiguration(t *testing.T, engine string) {
@@ -108,9 +108,10 @@ func lateConfiguration(t *testing.T, engine string) {
 	}
 }
 
-// TestLateProgram: the loading of the program waits, and its caller is answered that the deadline
-// has passed, when a switch is set up, and when it is emptied to be brought in. The controller
-// loads it again, and writes keys. What comes then must not empty the switch.
+// TestLateProgram: the request that loads the program is held, and its caller gets
+// DEADLINE_EXCEEDED, when a switch is set up, and when it is emptied before it is brought in. The
+// controller loads the program again, and writes keys. When the request then arrives, it must not
+// empty the switch.
 func TestLateProgram(t *testing.T) { onEachEngine(t, lateProgram) }
 
 func lateProgram(t *testing.T, engine string) {
@@ -136,7 +137,7 @@ func lateProgram(t *testing.T, engine string) {
 				}
 				for _, sw := range at {
 					r, err := nw.Hosts[sw-1].Read(lab.SwitchAddr(sw), k.KeyID)
-					if err != nil || r.Status == wire.NotServing { // lost, or it has no lease
+					if err != nil || r.Status == wire.NotServing { // lost, or the switch has no lease
 						continue
 					}
 					if string(r.Value) != k.Name {

@@ -15,9 +15,9 @@ import (
 )
 
 // TestRemovedValue: a switch leaves a chain, a key is removed, and the switch comes back while the
-// chain has no keys. Another key gets the slot. Before its first write is committed nobody reads
-// the removed key's value under it, at any switch; nor where another chain takes over the slots of
-// one that is no more. The packets of the first write wait for a while at the head.
+// chain has no keys. Another key gets the slot. Before its first write is committed, no switch may
+// return the removed key's value for it. The same holds if another chain takes over the slots of a
+// removed chain. The packets of the first write are held for a while at the head.
 func TestRemovedValue(t *testing.T) { onEachEngine(t, removedValue) }
 
 func removedValue(t *testing.T, engine string) {
@@ -26,7 +26,7 @@ func removedValue(t *testing.T, engine string) {
 		lab.Chain{ID: 3, Name: "main", Members: []int{1, 2, 3}, Lease: 2 * lease, Patience: lease},
 		lab.Chain{ID: 4, Name: "beside", Members: []int{2}, Lease: 2 * lease, Patience: lease}))
 	all := []string{"s1", "s2", "s3"}
-	few := func(top topologytest.Object) { // so that the next chain's slots are those of this one
+	few := func(top topologytest.Object) { // so that the next chain gets the slots of this one
 		for _, c := range top["chains"].([]any) {
 			c.(topologytest.Object)["slots"] = 100
 		}
@@ -34,7 +34,7 @@ func removedValue(t *testing.T, engine string) {
 	c := nw.StartControllerWith("state.json", nw.Changed(few))
 	c.WaitAllReady()
 
-	// next adds a key whose KEY_ID is known before, and reads it at each switch all the while.
+	// next adds a key whose KEY_ID is known in advance, and reads it at each switch meanwhile.
 	next := func(chain string, id wire.Key, slot int) {
 		t.Helper()
 		first := nw.Messages[1].Add(p4proxy.Rule{
@@ -86,7 +86,7 @@ func removedValue(t *testing.T, engine string) {
 	members(c, "main", all...)
 	next("main", wire.MakeKey(3, 100), k.Slot)
 
-	// A chain that takes over the slots of another, with a switch that missed the removal.
+	// A chain takes over the slots of another one, with a switch that missed the removal.
 	k = add(c, "main", []admin.KeySpec{{Name: "/secret", Value: []byte(secret)}})[0]
 	members(c, "main", "s1", "s2")
 	remove(c, "main", []admin.KeySpec{{Name: "/secret"}})
@@ -104,15 +104,15 @@ func removedValue(t *testing.T, engine string) {
 	next("other", wire.MakeKey(9, 100), k.Slot)
 }
 
-// TestFormerRecords: a chain without keys changes its members, and the controller is another one
-// since. What switches recorded of sessions then does not keep the controller from adding keys, nor
-// a client from writing them.
+// TestFormerRecords: a chain without keys changes its members, and the controller has been
+// replaced. The switches' old records of sessions prevent neither the controller from adding keys,
+// nor a client from writing them.
 func TestFormerRecords(t *testing.T) { onEachEngine(t, formerRecords) }
 
 func formerRecords(t *testing.T, engine string) {
 	nw := lab.NewNetwork(t, engine, ring(3,
 		lab.Chain{ID: 3, Name: "main", Members: []int{1, 2, 3}, Lease: lease, Patience: lease / 2}))
-	// With 64 keys at once each of the controller's own sessions is used.
+	// Adding 64 keys at once uses each of the controller's own sessions.
 	use := func(c *lab.Controller) {
 		t.Helper()
 		add(c, "main", specs("use", 64, false))
@@ -146,8 +146,8 @@ func formerRecords(t *testing.T, engine string) {
 		t.Fatalf("%d of %d additions have failed", failed, keys)
 	}
 
-	// A session that a client leases while a switch stands still, which has a record of an earlier
-	// lease of the session.
+	// A client leases a session while a switch is stopped, which has a record of an earlier lease
+	// of the session.
 	remove(c, "main", specs("k", keys, true))
 	k := add(c, "main", []admin.KeySpec{{Name: "before", Value: []byte("before")}})[0]
 	u := user(nw, c, 1)

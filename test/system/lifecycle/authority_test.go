@@ -13,10 +13,10 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// tenants gives each of a network's hosts a principal: h1 has the realm a (names that begin with
-// /a/), h2 the realm b, and may read a; h3's port is closed.
+// tenants gives each host of a network a principal: h1 has the realm a (names that begin with /a/).
+// h2 has the realm b, and may read a. h3's port is closed.
 func tenants(top topologytest.Object) {
-	top["sessions"] = topologytest.Object{"ttlSeconds": 2, "last": 66} // two, so that one comes back soon
+	top["sessions"] = topologytest.Object{"ttlSeconds": 2, "last": 66} // only two client sessions, so that an id is soon leased again
 	top["realms"] = []any{topologytest.Object{"name": "ra", "prefixes": []string{"/a/"}}, topologytest.Object{"name": "rb", "prefixes": []string{"/b/"}}}
 	for _, h := range top["hosts"].([]any) {
 		h := h.(topologytest.Object)
@@ -31,8 +31,8 @@ func tenants(top topologytest.Object) {
 	}
 }
 
-// TestAuthority: on real switches, who may do what, with whose sessions, and through what that
-// lasts: a switch that is started again, a controller that is, a topology that changes.
+// TestAuthority: on real switches, access rights and session leases are enforced. They persist over
+// the restart of a switch, the restart of a controller, and a change of the topology.
 func TestAuthority(t *testing.T) {
 	for _, engine := range []string{"auto", "interp", "bmv2"} {
 		t.Run(engine, func(t *testing.T) { authority(t, engine) })
@@ -62,12 +62,12 @@ func authority(t *testing.T, engine string) {
 	h1, h2, h3 := nw.Hosts[0], nw.Hosts[1], nw.Hosts[2]
 	service := lab.ServiceAddrOf(1)
 
-	// status is what a host is told; "" if nothing.
+	// status returns the status of a host's answer, or "" if there is none.
 	status := func(h *lab.Host, p wire.Packet) string {
 		t.Helper()
 		var r *wire.Packet
 		var err error
-		for range 3 { // BMv2 may drop
+		for range 3 { // BMv2 may drop packets
 			if r, err = h.Ask(service, &p, 400*time.Millisecond); err == nil && r.Status != wire.Retry &&
 				r.Status != wire.NotServing {
 				return r.Status.String()
@@ -98,7 +98,7 @@ func authority(t *testing.T, engine string) {
 	}
 	rights()
 
-	// Sessions are used by whom they are leased to.
+	// Only the host to which a session is leased can use it.
 	lease := func(h int) admin.Sessions {
 		t.Helper()
 		s, err := c.API.NewSessions(t.Context(), admin.SessionsRequest{Count: 1, Address: lab.HostAddr(h).String()})
@@ -129,7 +129,7 @@ func authority(t *testing.T, engine string) {
 	expect("h1 with its session", "OK", status(h1, write(a, id, first)))
 	keep()
 
-	// The head and its hosts' sessions come back with what they had.
+	// After a restart of the head, its entries and its hosts' sessions are as before.
 	nw.KillSwitch(1)
 	nw.StartSwitch(1)
 	poll.Until(t, 20*time.Second, "s1 comes back", func() bool { keep(); return c.Switches()[0].Ready }, c.History)
@@ -142,8 +142,8 @@ func authority(t *testing.T, engine string) {
 	expect("h1 with its session, under another controller", "OK", status(h1, write(a, id, first+2)))
 	expect("h2 with h1's session, under another controller", "BAD_SESSION", status(h2, write(b, id, first+3)))
 
-	// A lease that runs out is over at the switch, too; and whatever its holder did to the
-	// session's record, the next begins again.
+	// When a lease expires, the switch also ends it. Whatever its holder did to the session's
+	// record, the next lease starts with a new record.
 	expect("h1 sets its record as high as it can", "OK", status(h1, write(a, id, first+2+wire.RequestWindow)))
 	c.WaitUntil(func() bool { return status(h1, write(a, id, first+3+wire.RequestWindow)) == "BAD_SESSION" }, "the lease to run out")
 	c.WaitUntil(func() bool {
@@ -157,7 +157,7 @@ func authority(t *testing.T, engine string) {
 		return s.ID == id
 	}, "the session to be leased again")
 
-	// A topology that changes: h2 loses what it had of a, and /c/ becomes h1's.
+	// The topology changes: h2 loses its rights in a, and the prefix /c/ goes to h1.
 	c.Update(nw.Changed(tenants, func(top topologytest.Object) {
 		top["realms"].([]any)[0].(topologytest.Object)["prefixes"] = []string{"/a/", "/c/"}
 		for _, h := range top["hosts"].([]any) {

@@ -19,12 +19,12 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// fourChains is four switches that are all linked, and four chains over them, each with another
-// head and another tail.
+// fourChains is four fully connected switches, and four chains over them, each with another head
+// and another tail.
 func fourChains() lab.Layout {
 	l := lab.Layout{N: 4, Links: [][2]int{{1, 2}, {2, 3}, {3, 4}, {4, 1}, {1, 3}, {2, 4}}}
 	for i := range 4 {
-		// long, so that a busy machine loses nobody else
+		// long, so that a busy machine loses no other member
 		c := lab.Chain{ID: 1 + i, Name: fmt.Sprintf("c%d", 1+i), Lease: 1000, Patience: 300}
 		for n := range 4 {
 			c.Members = append(c.Members, 1+(i+n)%4)
@@ -34,9 +34,9 @@ func fourChains() lab.Layout {
 	return l
 }
 
-// TestFourChains kills a switch that is in all of four chains, in another position in each. Each
-// chain continues without it by itself; then it is brought back into each. Keys of all chains are
-// read and written all the while.
+// TestFourChains kills a switch that is in each of four chains, at a different position in each.
+// Each chain continues without it independently. Then the switch is brought back into each. Clients
+// read and write keys of all chains meanwhile.
 func TestFourChains(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
@@ -78,8 +78,8 @@ func TestFourChains(t *testing.T) {
 		c.BringInto(ch.Name, "s2")
 	}
 	c.WaitUntil(func() bool { return c.AllReady(4) }, "each chain to have s2 again")
-	// Each chain was frozen for one comparison, and no longer because of what the others' clients
-	// wrote meanwhile.
+	// Each chain was frozen for one comparison. The writes of other chains' clients must not have
+	// made it longer.
 	compared := 0
 	c.API.Events(context.Background(), 0, false, func(e admin.Event) error {
 		if e.Type == "chain.compared" {
@@ -101,9 +101,9 @@ func TestFourChains(t *testing.T) {
 	}
 }
 
-// TestMoveKey moves a key from chain to chain, over and over, while clients that know it by its
-// name read and write it, and a switch is killed. A client that is told NOT_FOUND, without a
-// version, looks the name up again.
+// TestMoveKey moves a key from chain to chain repeatedly, while clients that know its name read and
+// write it, and a switch is killed. A client that gets NOT_FOUND without a version looks the name
+// up again.
 func TestMoveKey(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
@@ -115,7 +115,7 @@ func TestMoveKey(t *testing.T) {
 	if _, err := c.API.AddKey(t.Context(), "c1", admin.KeySpec{Name: name}); err != nil {
 		t.Fatal(err)
 	}
-	// It ends when enough has happened, or when it takes too long.
+	// The test ends when enough has happened, or after a time limit.
 	busy, stop := context.WithTimeout(t.Context(), 40*time.Second)
 	defer stop()
 	sessions := c.SessionsFor(4)
@@ -158,7 +158,7 @@ func TestMoveKey(t *testing.T) {
 					}
 					reply, err := nw.Hosts[i].Ask(lab.SwitchAddr(1+r.IntN(4)), p, 40*time.Millisecond)
 					x.End = time.Now().UnixNano()
-					sent = sent || err != nil // it may have been executed
+					sent = sent || err != nil // the write may have been executed
 					if x.Unknown = write && sent; busy.Err() != nil {
 						x.Nothing = !x.Unknown
 						break
@@ -173,12 +173,12 @@ func TestMoveKey(t *testing.T) {
 						missed++
 						mu.Unlock()
 						next := lookup()
-						if write && sent { // nobody knows
+						if write && sent { // the outcome is unknown
 							x.Unknown = true
 							key = next
 							break
 						}
-						key, request = next, request+1 // a request number is one key's
+						key, request = next, request+1 // each key needs a new request number
 						continue
 					}
 					x.Version = reply.Version
@@ -196,7 +196,7 @@ func TestMoveKey(t *testing.T) {
 		})
 	}
 	moves, at := 0, 1
-	const before = 10 // moves, and then a switch is killed
+	const before = 10 // moves, after which a switch is killed
 	killed := false
 	var longest time.Duration
 	enough := func() bool {

@@ -24,13 +24,13 @@ func TestBMv2(t *testing.T) {
 	endToEnd(t, "bmv2", 250)
 }
 
-// endToEnd is the life of a network of four switches: brought up, filled, read and written, its
-// controller restarted with and without its state, changed, a switch lost.
+// endToEnd is the life of a network of four switches: it is started, filled, read and written; its
+// controller is restarted with and without its state; it is changed, and loses a switch.
 func endToEnd(t *testing.T, engine string, count int) {
 	if !lab.InNamespace(t) {
 		return
 	}
-	// long, so that a busy machine's members answer by themselves all the time
+	// long, so that a busy machine's members keep their leases
 	const n, lease = 4, 3000
 	start := time.Now()
 	nw := lab.NewNetwork(t, engine, lab.Line(n, lease))
@@ -44,7 +44,7 @@ func endToEnd(t *testing.T, engine string, count int) {
 		t.Fatalf("%+v", ch)
 	}
 
-	// All the keys.
+	// Add all keys.
 	value := func(name string) string { return "v:" + name }
 	var specs []admin.KeySpec
 	for i := range count {
@@ -73,8 +73,8 @@ func endToEnd(t *testing.T, engine string, count int) {
 			again := h.ReadAll(lab.SwitchAddr(i+1), keys, value)
 			t.Logf("%d keys read at s%d in %v", count, i+1, time.Since(start).Round(time.Millisecond))
 			asked := fmt.Sprintf("s%d", i+1)
-			// The ACK of a key's first write may come late to a busy machine's switches; a read
-			// before it goes to the tail.
+			// On a busy machine, the ACK of a key's first write may reach switches late. Until then
+			// they forward reads to the tail.
 			forwarded := uint64(0)
 			for _, sc := range c.Counters(asked).Slots {
 				if forwarded += sc.Forwards; sc.Reads+sc.Forwards < 1 || sc.Writes != 1 || sc.Name == "" {
@@ -133,7 +133,7 @@ func endToEnd(t *testing.T, engine string, count int) {
 		if err != nil || r.Status != wire.OK {
 			t.Fatal(r, err)
 		}
-		again, err := nw.Hosts[2].Ask(lab.ServiceAddr, w, lab.ReplyTimeout) // a retry executes once
+		again, err := nw.Hosts[2].Ask(lab.ServiceAddr, w, lab.ReplyTimeout) // a retry is executed once
 		if err != nil || again.Status != wire.OK || again.Version != r.Version {
 			t.Fatal(again, err, r)
 		}
@@ -156,8 +156,8 @@ func endToEnd(t *testing.T, engine string, count int) {
 			t.Fatal(err)
 		}
 		c.API.CloseSessions(t.Context(), all.Lease)
-		// The id comes back to somebody with numbers that its last holder's are not taken for, and
-		// that cannot be told from those.
+		// When the id is leased again, its request numbers must be so far from the last holder's
+		// that no switch mistakes one for the other.
 		for range 4 {
 			s, err := c.API.NewSessions(t.Context(), admin.SessionsRequest{Count: 1007})
 			if err != nil {
@@ -217,8 +217,8 @@ func endToEnd(t *testing.T, engine string, count int) {
 		if err := c.API.RemoveKey(t.Context(), "main", k.Name); !errors.Is(err, &admin.Error{Code: admin.CodeNotFound}) {
 			t.Error(err)
 		}
-		// A key that takes over the slot starts from the deletion's version, under a KEY_ID that
-		// nobody has had.
+		// A key that gets the slot starts from the deletion's version, under a KEY_ID that no key
+		// has had.
 		again, err := c.API.AddKey(t.Context(), "main", admin.KeySpec{Name: k.Name})
 		if err != nil || again.Slot != k.Slot || again.KeyID == k.KeyID {
 			t.Fatal(again, err)
@@ -295,7 +295,8 @@ func endToEnd(t *testing.T, engine string, count int) {
 			t.Errorf("the first controller added a key: %v", err)
 		}
 		nw.Hosts[0].ReadAll(lab.ServiceAddr, keys[:50], value2)
-		// The first does not take the network back by itself: what it knows may be out of date.
+		// The first controller does not take the network back automatically, because its state may
+		// be outdated.
 		second.Stop()
 		time.Sleep(200 * time.Millisecond)
 		if c.API.Ready(t.Context()) == nil {
@@ -329,7 +330,8 @@ func endToEnd(t *testing.T, engine string, count int) {
 		change("thawed", admin.ChainChange{Frozen: &thawed}, 3)
 		change("shorter", admin.ChainChange{Members: &[]string{"s1", "s3", "s4"}}, 4)
 		c.WaitReady()
-		// s2 is not a member any more: it routes the service address, and answers nothing itself.
+		// s2 is not a member any more. It routes packets to the service address, and answers none
+		// itself.
 		nw.Hosts[1].ReadAll(lab.ServiceAddr, keys[:20], value2)
 		nw.Hosts[1].ReadAll(lab.SwitchAddr(2), keys[:20], value2)
 		if s := c.Counters("s2").Events; s["read_forwarded"] < 20 {
@@ -386,7 +388,7 @@ func endToEnd(t *testing.T, engine string, count int) {
 	})
 }
 
-// TestCutOff: a member loses the controller, but not its clients. It must stop answering by itself
+// TestCutOff: a member loses the controller, but not its clients. It must stop answering on its own
 // before the others may continue without it.
 func TestCutOff(t *testing.T) {
 	if !lab.InNamespace(t) {
@@ -408,24 +410,24 @@ func TestCutOff(t *testing.T) {
 	nw.Proxies[2].SetCut(true)
 	cut := time.Now()
 	c.WaitEvent("switch.disconnected", "s2")
-	// Until the lease runs out it may answer by itself, and it must not be removed; a change that
-	// removes it waits.
+	// Until its lease expires, the member may answer reads. So a change that removes it must wait.
 	start := time.Now()
 	if _, err := c.API.ChangeChain(t.Context(), "main", admin.ChainChange{Members: &[]string{"s1", "s3"}}); err != nil {
 		t.Fatalf("%v\n%s", err, c.History())
 	}
-	// of the last lease, which is a quarter of itself old, or older where the machine is busy
+	// at least a quarter of the last lease had passed when it was cut off, and more on a busy
+	// machine
 	if waited := time.Since(cut); waited < lease*time.Millisecond/4 {
 		t.Errorf("it was removed %v after it was cut off, but could hold a lease of %d ms", waited, lease)
 	}
 	t.Logf("removed after %v", time.Since(start).Round(time.Millisecond))
-	// A write that it does not see ...
+	// A write that the member does not receive ...
 	w := &wire.Packet{Op: wire.Write, Key: wire.Key(k.KeyID), Value: []byte("new")}
 	if r, err := nw.Hosts[0].Ask(lab.SwitchAddr(1), w, lab.ReplyTimeout); err != nil || r.Status != wire.OK {
 		t.Fatal(r, err)
 	}
-	// ... must be seen by all who ask it. (The acknowledgement passes it, as the reply does; it may
-	// know the value, but it may not say so.)
+	// ... must be visible to clients that ask the member. (The ACK passes through it, as does the
+	// reply. So it may know the value, but it must not answer with it.)
 	if r, err := h.Read(lab.SwitchAddr(2), k.KeyID); err != nil || r.Status != wire.OK ||
 		string(r.Value) != "new" || r.Epoch != 2 {
 		t.Errorf("asked at the switch that was cut off: %v, %v", r, err)
@@ -442,8 +444,8 @@ func TestCutOff(t *testing.T) {
 	if r, err := h.Read(lab.ServiceAddr, k.KeyID); err != nil || string(r.Value) != "new" {
 		t.Error(r, err)
 	}
-	// Without a controller, nobody answers when the leases have run out; with it again, they do,
-	// and nothing is lost.
+	// Without a controller, no switch answers after the leases have expired. When the controller is
+	// back, the switches answer again, and nothing is lost.
 	c.Stop()
 	time.Sleep(lease * time.Millisecond * 5 / 4)
 	for i := range nw.Hosts {
@@ -464,8 +466,8 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestRing: two chains over a ring of five switches with a chord, neither of them over all;
-// acknowledgements pass through switches that are not members, and trees branch.
+// TestRing: two chains over a ring of five switches with a chord, neither of them over all. ACKs
+// pass through switches that are not members, and ACK trees branch.
 //
 //	s1 ─── s2 ─── s3
 //	 │ ╲           │
@@ -499,11 +501,10 @@ func TestRing(t *testing.T) {
 				value := func(name string) string { return name[strings.Index(name, "/")+1:] }
 				for i := range nw.Hosts {
 					nw.Hosts[i].ReadAll(lab.ServiceAddrOf(spec.ID), keys, value)
-					for at := 1; at <= 5; at++ { // members and others
+					for at := 1; at <= 5; at++ { // both members and other switches
 						nw.Hosts[i].ReadAll(lab.SwitchAddr(at), keys[:5], value)
 					}
-					// A write from every host, and all members have it: the acknowledgements
-					// arrive.
+					// After a write from each host, all members have the value: the ACKs arrive.
 					w := &wire.Packet{Op: wire.Write, Key: wire.Key(keys[0].KeyID), Value: []byte("0")}
 					if r, err := nw.Hosts[i].Ask(lab.ServiceAddrOf(spec.ID), w, lab.ReplyTimeout); err != nil ||
 						r.Status != wire.OK {

@@ -14,17 +14,17 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestLostAcks: a client swaps a key 10,000 times in a row while the network loses 2 % of the ACKs
-// to the head. A lost ACK leaves the key dirty at the head, and nobody but the controller sends it
-// again. The head executes the next CAS all the same.
+// TestLostAcks: a client executes 10,000 CAS operations in a row on a key, while the network loses
+// 2 % of the ACKs to the head. A lost ACK leaves the key dirty at the head, until the controller
+// propagates it again. The head executes the next CAS nevertheless.
 //
 //	           s1 head
 //	ACKs only ╱       ╲ requests
 //	 (2 % lost)        ╲
 //	  s3 tail ────────── s2 ── the client
 //
-// A second client, at the head, reads another key meanwhile. The head answers it, so it loses
-// nothing: its slowest call says how busy the machine is.
+// Meanwhile a second client, at the head, reads another key. The head answers it, so it loses no
+// packets. Its slowest call shows how busy the machine is.
 func TestLostAcks(t *testing.T) {
 	for _, engine := range []string{"interp", "auto"} {
 		t.Run(engine, func(t *testing.T) { lostAcks(t, engine) })
@@ -41,15 +41,15 @@ func lostAcks(t *testing.T, engine string) {
 	}
 	l := lab.Layout{N: 3, Links: [][2]int{{1, 2}, {2, 3}, {1, 3}},
 		Chains: []lab.Chain{{ID: 3, Name: "main", Members: []int{1, 2, 3}, Lease: 3000}}}
-	// The box of cables has two ports for each cable: those of the three hosts come first, and s3's
-	// end of the cable to s1 is the last.
+	// The switch that simulates the cables has two ports for each cable. The cables of the three
+	// hosts come first, and s3's end of the cable to s1 is the last port.
 	l.Faults = fmt.Sprintf("seed=1; %d/rx: loss=0.02", 2*(l.N+len(l.Links)))
 	nw := lab.NewNetwork(t, engine, l)
 	c := nw.StartController("")
 	c.WaitReady()
 	sessions := c.SessionsFor(2)
 	ended := filepath.Join(t.TempDir(), "ended")
-	// work makes a client's calls, and gives them with the slowest's time.
+	// work makes a client's calls, and returns them with the duration of the slowest.
 	work := func(host int, w lab.Workload) (history []linearizable.Call, slowest time.Duration) {
 		k, err := c.API.AddKey(t.Context(), "main", admin.KeySpec{Name: fmt.Sprintf("key-%d", host)})
 		if err != nil {
@@ -93,7 +93,7 @@ func lostAcks(t *testing.T, engine string) {
 		t.Errorf("the slowest of %d swaps took %v, want less than 20 ms; the slowest read took %v",
 			swaps, slowest, undisturbed)
 	}
-	// The head does not take an ACK that was lost.
+	// The head counts only ACKs that arrived.
 	took := c.Counters("s1").Events["ack_committed"]
 	t.Logf("%s: the head took %d ACKs", engine, took)
 	if took > uint64(swaps-swaps/100) {

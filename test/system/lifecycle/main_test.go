@@ -1,5 +1,5 @@
-// Package lifecycle has the tests of what an operator does to a whole system while it is used: it
-// is brought up, filled, changed, updated, and switches are replaced.
+// Package lifecycle has the tests of what an operator does to a whole system in use: start it, fill
+// it, change it, update it, and replace switches.
 package lifecycle
 
 import (

@@ -13,9 +13,8 @@ import (
 
 const recoverLease = 200 // milliseconds
 
-// TestRecoverBesideAdd brings a switch in while keys are being added, whose slots were others'
-// before: what is left of those is in the registers of the members, and nothing may wait for the
-// joiner to have it.
+// TestRecoverBesideAdd brings a switch in while keys are added to slots that other keys had before.
+// The members' registers still have those keys' data. No addition may wait until the joiner has it.
 func TestRecoverBesideAdd(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
@@ -83,16 +82,16 @@ func TestRecoverBesideAdd(t *testing.T) {
 	}
 }
 
-// TestRecoverOfTwoChains: a switch is brought into two chains that share it, after a controller
-// took over that has used its own sessions in one of the two only. What each chain has of these is
-// of different controllers then, which must not keep the switch out.
+// TestRecoverOfTwoChains: a switch is brought into two chains that share it, after a takeover by a
+// controller that has used its own sessions in only one of them. The chains' records of these
+// sessions are then of different controllers, which must not keep the switch out.
 func TestRecoverOfTwoChains(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
 	}
 	l := lab.Layout{N: 3, Links: [][2]int{{1, 2}, {2, 3}, {3, 1}}, Chains: []lab.Chain{
-		// Long, so that no busy machine's joiner is given up: one that is in the other chain
-		// already cannot be emptied, and so cannot be brought in a second time.
+		// Long, so that a busy machine does not give up a joiner. A joiner that is in the other
+		// chain already cannot be emptied, and so cannot be brought in a second time.
 		{ID: 3, Name: "main", Members: []int{1, 2}, Lease: 10 * recoverLease, Patience: recoverLease},
 		{ID: 4, Name: "side", Members: []int{2, 3}, Lease: 10 * recoverLease, Patience: recoverLease},
 	}}
@@ -100,7 +99,7 @@ func TestRecoverOfTwoChains(t *testing.T) {
 	add := func(c *lab.Controller, chain, kind string) {
 		t.Helper()
 		var specs []admin.KeySpec
-		for i := range 64 { // as many at once as the controller has sessions, and more
+		for i := range 64 { // more keys at once than the controller has sessions
 			specs = append(specs, admin.KeySpec{Name: fmt.Sprint(kind, i), Value: []byte(kind)})
 		}
 		if _, err := c.API.AddKeys(t.Context(), chain, specs); err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestRemovedUnderWrites removes keys while they are written and read at every switch: once anybody
-// was told that there is no slot, nobody who asks after that is told about a value. Then it takes a
-// switch out of the chain, and in again when the chain has no key: what it knew about the keys then
-// is forgotten.
+// TestRemovedUnderWrites removes keys while they are written and read at every switch. After any
+// client has got the answer that there is no slot, no later request may get a value. Then the test
+// takes a switch out of the chain, and brings it in again when the chain has no key. The switch
+// must have forgotten the keys' data.
 func TestRemovedUnderWrites(t *testing.T) {
 	for _, engine := range []string{"interp", "auto"} {
 		t.Run(engine, func(t *testing.T) { removedUnderWrites(t, engine) })
@@ -88,14 +88,14 @@ func removedUnderWrites(t *testing.T, engine string) {
 	}
 }
 
-// answer is what a switch has said, and when it was asked.
+// answer is a switch's answer, with the time of the request.
 type answer struct {
 	*wire.Packet
 	at         int
 	begin, end time.Time
 }
 
-// hammer writes a key and reads it at every switch, from before do until a while after.
+// hammer writes a key and reads it at every switch, from before `do` until a while after it.
 func hammer(nw *lab.Network, id uint32, do func()) (all []answer) {
 	nw.T.Helper()
 	var mu sync.Mutex

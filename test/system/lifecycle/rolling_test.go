@@ -18,13 +18,13 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// Programs of before.
+// Programs of earlier versions.
 const (
-	unguarded = "former" // it knows no principals, realms, leases of sessions and rates, and no watches
-	unwatched = "last"   // it knows no watches
+	unguarded = "former" // without principals, realms, session leases, rates and watches
+	unwatched = "last"   // without watches
 )
 
-// formerProgram is a program of before.
+// formerProgram returns a program of an earlier version.
 func formerProgram(t *testing.T, which string) *p4rt.Pipeline {
 	t.Helper()
 	info, err := p4rt.LoadInfo("testdata/" + which + "/netcraq-128.p4info.txtpb")
@@ -50,7 +50,7 @@ func formerProgram(t *testing.T, which string) *p4rt.Pipeline {
 	return pl
 }
 
-// load has a switch run a program, as a controller of before has left it.
+// load makes a switch run a program, and leaves it as an earlier controller would.
 func load(nw *lab.Network, i int, pl *p4rt.Pipeline) {
 	nw.T.Helper()
 	c, err := p4rt.New(p4rt.Options{Name: "before", Target: nw.Proxies[i].Addr, DeviceID: uint64(i),
@@ -68,7 +68,7 @@ func load(nw *lab.Network, i int, pl *p4rt.Pipeline) {
 	}
 }
 
-// ofBefore is a ring of three switches, one chain, that run a program of before.
+// ofBefore is a ring of three switches with one chain, which run a program of an earlier version.
 func ofBefore(t *testing.T, engine, which string) *lab.Network {
 	t.Helper()
 	l := lab.Layout{N: 3, Links: [][2]int{{1, 2}, {2, 3}, {1, 3}},
@@ -81,9 +81,9 @@ func ofBefore(t *testing.T, engine, which string) *lab.Network {
 	return nw
 }
 
-// TestRollingTakesUp cuts the controller off from a switch, the first or the last one, when that is
-// to come back into the chain: it is brought in later, before another one is taken out, by whoever
-// is first to do so: who loads programs, or the chain, which wants its member. The chain never has
+// TestRollingTakesUp cuts the controller off from the first or the last switch, just when that
+// switch is to come back into the chain. The switch is brought in later, before another one is
+// taken out, either by the rollout or by the chain, which lacks a member. The chain never has only
 // one member, and access is enforced in the end.
 func TestRollingTakesUp(t *testing.T) {
 	for i, sw := range map[int]string{1: "s1", 3: "s3"} {
@@ -105,7 +105,7 @@ func takesUp(t *testing.T, i int, sw string) {
 	c.WaitEvent("chain.recovering", sw)
 	nw.Proxies[i].SetCut(true)
 	c.WaitEvent("switch.program-not-replaced", sw)
-	time.Sleep(2 * time.Second) // for what a controller would do that continues with the next one
+	time.Sleep(2 * time.Second) // time for a controller that would wrongly continue with the next switch
 	nw.Proxies[i].SetCut(false)
 	c.WaitEvent("network.enforces-access", "")
 	c.WaitUntil(func() bool { return c.AllReady(3) }, "the chain to be whole again")
@@ -121,9 +121,9 @@ func takesUp(t *testing.T, i int, sw string) {
 	}
 }
 
-// TestRolling takes a live chain from the program of the version before to this one, while its keys
-// are read and written: nothing is lost, and when the last switch has it, a host that the topology
-// gives no access has none. Until then it has, as before.
+// TestRolling upgrades a live chain from the previous version's program to this one, while its keys
+// are read and written. Nothing is lost. A host without access in the topology has access until the
+// last switch runs the new program, and none after that.
 func TestRolling(t *testing.T) {
 	for _, engine := range []string{"auto", "bmv2"} {
 		t.Run(engine, func(t *testing.T) {
@@ -156,8 +156,8 @@ func TestRolling(t *testing.T) {
 			c.WaitEvent("network.enforces-access", "")
 			t.Logf("all switches run this program after %v", time.Since(began).Round(time.Millisecond))
 			c.WaitUntil(func() bool { return c.AllReady(3) }, "the chain to be whole again")
-			// The default of `access` is changed right after the last switch has said that it is
-			// there.
+			// The default of `access` changes just after the last switch has reported that it is
+			// ready.
 			c.WaitUntil(func() bool {
 				_, err := nw.Hosts[2].Ask(lab.ServiceAddrOf(1), &wire.Packet{Op: wire.Read, Request: 1,
 					Key: wire.Key(kept.KeyID)}, 200*time.Millisecond)
@@ -179,9 +179,9 @@ func TestRolling(t *testing.T) {
 	}
 }
 
-// TestRollingToWatches takes a live chain from the last program to this one: nothing is lost, a
-// host that has no access has none at any time, and keys can be watched from the beginning, though
-// nobody is told about commits yet.
+// TestRollingToWatches upgrades a live chain from the last program to this one. Nothing is lost,
+// and a host without access has none at any time. Keys can be watched from the beginning, although
+// no switch sends notifications yet.
 func TestRollingToWatches(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
@@ -230,8 +230,8 @@ func TestRollingToWatches(t *testing.T) {
 }
 
 // TestUnknownProgram starts a controller with the program of another profile over a chain that
-// holds keys: it says what it found and what would help, and destroys nothing. The right controller
-// finds the values as they were. A chain without keys gets the other program.
+// holds keys. The controller reports what it found and what would help, and destroys nothing. The
+// right controller then finds the values as before. A chain without keys gets the other program.
 func TestUnknownProgram(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
@@ -256,7 +256,7 @@ func TestUnknownProgram(t *testing.T) {
 	for _, s := range []string{"s1", "s2"} {
 		c.WaitEvent("switch.not-set-up", s)
 	}
-	time.Sleep(time.Second) // for what it would do after that
+	time.Sleep(time.Second) // time for what it would do next
 	if h := c.History(); !strings.Contains(h, "with 1 keys, whose values would be lost: nothing was changed") ||
 		strings.Contains(h, "switch.program-loaded") {
 		t.Errorf("a controller of another profile:\n%s", h)

@@ -21,8 +21,8 @@ import (
 )
 
 // TestUpdateUnderLoad changes the topology of real switches while keys of two chains are read and
-// written: 50 hosts come and go, a switch joins and is taken into both chains, one that is in both
-// (head of one, tail of the other) leaves, and a chain comes and goes.
+// written. 50 hosts are added and removed, a switch joins both chains, a switch that is in both
+// (head of one, tail of the other) leaves, and a chain is added and removed.
 func TestUpdateUnderLoad(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
@@ -96,9 +96,9 @@ func TestUpdateUnderLoad(t *testing.T) {
 		return len(all) == 4 && all[3].Ready
 	}, "s4 to be set up")
 	quickest := time.Hour
-	for range 3 { // any of them may be held up by what else the machine does
+	for range 3 { // the machine may delay any of them
 		asked := time.Now()
-		c.SessionsFor(1) // s4 is asked, too
+		c.SessionsFor(1) // this also asks s4
 		quickest = min(quickest, time.Since(asked))
 	}
 	if quickest > 1500*time.Millisecond {
@@ -124,7 +124,7 @@ func TestUpdateUnderLoad(t *testing.T) {
 	}
 	c.Update(nw.Changed(slots, no1, third))
 	c.WaitAllReady()
-	for _, frozen := range []bool{true, false} { // two epochs more
+	for _, frozen := range []bool{true, false} { // two more epochs
 		if _, err := c.Running.ChangeChain(t.Context(), "c9", admin.ChainChange{Frozen: &frozen}); err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,7 @@ func TestUpdateUnderLoad(t *testing.T) {
 	}
 	c.Update(nw.Changed(slots, no1))
 	c.WaitAllReady()
-	// The next chain has the same slots, in which there are versions of that one.
+	// The next chain gets the same slots, which still have this chain's versions.
 	tenth := func(top topologytest.Object) {
 		topologytest.Add(top, "chains", topologytest.Object{"id": 10, "name": "c10",
 			"address": lab.ServiceAddrOf(10).String(), "members": []string{"s2", "s4"}, "leaseMillis": 1000, "patienceMillis": 300, "slots": 100})
@@ -174,7 +174,7 @@ func TestUpdateUnderLoad(t *testing.T) {
 	}
 }
 
-// routesOf is how many routes s1 to s3 have, by their own word.
+// routesOf returns the number of routes in each of s1 to s3, read from the switches.
 func routesOf(nw *lab.Network) map[string]int {
 	nw.T.Helper()
 	compiled := filepath.Join("..", "..", "..", "p4src", "compiled", "netcraq-128.p4info.txtpb")
@@ -185,7 +185,7 @@ func routesOf(nw *lab.Network) map[string]int {
 	out := map[string]int{}
 	for i := 1; i <= 3; i++ {
 		name := fmt.Sprintf("s%d", i)
-		// One who only reads needs no stream, and is in nobody's way.
+		// A client that only reads needs no stream, and disturbs no controller.
 		reader, err := p4rt.New(p4rt.Options{Name: name, Target: fmt.Sprintf("127.0.0.1:%d", lab.BasePort+i-1),
 			DeviceID: uint64(i), ElectionID: p4rt.ElectionID{Low: 1}, Info: info}, p4rt.Handler{})
 		if err != nil {
@@ -198,14 +198,14 @@ func routesOf(nw *lab.Network) map[string]int {
 		out[name] = len(entries)
 		ended, cancel := context.WithCancel(nw.T.Context())
 		cancel()
-		reader.Run(ended) // closes it
+		reader.Run(ended) // closes the connection
 	}
 	return out
 }
 
-// TestUpdateChurn has two switches of four leave and join at random, some while the controller is
-// away, for NETCRAQ_TEST_CHURN (by default a few seconds), while keys of two chains that they are
-// in are read and written.
+// TestUpdateChurn makes two of four switches leave and join at random, sometimes without a
+// controller, for NETCRAQ_TEST_CHURN (by default a few seconds). Meanwhile keys of two chains with
+// these switches are read and written.
 func TestUpdateChurn(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return

@@ -1,6 +1,6 @@
-// Command nodeprogram is a program that uses the node API. It increments and reads a counter until
-// a file exists, and then prints the results. Tests build it against the client library of this
-// release, and of the one before.
+// Command nodeprogram uses the node API. It increments and reads a counter until a file exists, and
+// then prints the results. Tests build it with the client library of this release, and of the one
+// before.
 package main
 
 import (
@@ -13,13 +13,13 @@ import (
 	"github.com/netcraq/netcraq/client/node"
 )
 
-// result is what it was told.
+// result is what the program has seen.
 type result struct {
-	Numbers []int64 // sums that were acknowledged, in order
-	Writes  []int64 // when, in Unix nanoseconds
-	Reads   []int64 // when reads were answered
-	Unknown int     // additions of which it does not know whether they were made
-	Refused int     // additions that were not made
+	Numbers []int64 // acknowledged sums, in order
+	Writes  []int64 // times of their answers, in Unix nanoseconds
+	Reads   []int64 // times of the answers to reads
+	Unknown int     // increments of unknown outcome
+	Refused int     // increments that were not executed
 	Wrong   []string
 }
 
