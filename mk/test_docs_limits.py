@@ -28,7 +28,7 @@ def declared(name: str, text: str) -> Fraction | None:
     """
     if found := re.search(rf"^#define {name} (\d+)$", text, re.M):
         return Fraction(1 << int(found[1]) if name.endswith("_BITS") else int(found[1]))
-    if found := re.search(rf"^\s*{name}\s+int\s*//.*?([\d,]+)(?: \(of all.*\))?$", text, re.M):
+    if found := re.search(rf"^\s*{name}\s+int\s*//.*?([\d,]+)(?: \(.*\))?$", text, re.M):
         return Fraction(int(found[1].replace(",", "")))
     if found := re.search(
         rf"^\s*(?:const )?{name}\s*=\s*([\d_]+)(?: ?<< ?(\d+))?( ?- ?1)?( \* time\.\w+)?", text, re.M

@@ -111,11 +111,9 @@ var errDraining = nodeapi.Errorf(nodeapi.CodeDraining, "connect again", "the ser
 
 // Limits bound streams. 0 means the default at the end of the comment.
 type Limits struct {
-	Streams   int // per namespace. 64
-	Consumers int // subscriptions per namespace. 256
-	// consumers whose positions are remembered, per partition and owner. 64 (all owners together:
-	// 128)
-	Names     int
+	Streams   int   // per namespace. 64
+	Consumers int   // subscriptions per namespace. 256
+	Names     int   // consumers with a remembered position, per partition and owner. 64 (all owners: 128)
 	Bytes     int64 // per namespace. 128 MiB
 	AllBytes  int64 // of all streams. 1 GiB
 	Positions int   // partitions of all subscriptions of the server. 8,192
