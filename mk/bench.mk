@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Measurements. Each prints a table and keeps its results in out/.
 
-BENCHES := bench bench-etcd bench-clients bench-cores bench-guarantees bench-nodeapi bench-streams bench-arrow bench-pipelets
+BENCHES := bench bench-etcd bench-clients bench-cores bench-guarantees bench-kernel bench-nodeapi bench-streams bench-arrow bench-pipelets
 .PHONY: $(BENCHES) figures figures-quick timeline hot-keys replay netchain compare bin/netcraq-bench-jetstream
 bench: build ## measure the switch, and BMv2: round trips, queries a second
 	@$(SUDO) $(PYTHON) experiments/bench.py
@@ -76,3 +76,8 @@ compare: build ## measure NetChain, the paper's NetCRAQ and the shipped one
 
 bench-guarantees: build ### measure what each guarantee of the shipped program costs (needs p4c)
 	@$(SUDO) env PATH="$$PATH" $(PYTHON) experiments/guarantees.py
+
+bench-kernel: deps ### measure BMC= and DINT= (their checkouts) beside the switch's programs, per packet
+	$(call compile,bin/,experiments/cmd/netcraq-kernel-peers)
+	@mkdir -p out
+	@$(SUDO) bin/netcraq-kernel-peers $(addprefix --bmc ,$(BMC)) $(addprefix --dint ,$(DINT)) --out out/kernel-peers.json

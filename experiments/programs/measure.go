@@ -26,20 +26,20 @@ var Engines = []string{"tc", "xdp", "interp"}
 
 const cpuPort = 510
 
-// bench is a case on an engine, ready to be measured.
-type bench interface {
-	// run processes the case's frame n times, and says what one time takes.
-	run(n int) (time.Duration, error)
+// Bench is a program with one frame, ready to be measured.
+type Bench interface {
+	// Run processes the frame n times, and returns the time of one run.
+	Run(n int) (time.Duration, error)
 	io.Closer
 }
 
 // open sets a case up.
-func open(c *Case, engine string) (bench, error) {
+func open(c *Case, engine string) (Bench, error) {
 	program, info, err := tablefill.Parse(c.Program.JSON, c.Program.P4Info)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.System, err)
 	}
-	var b bench
+	var b Bench
 	if engine == "interp" {
 		b, err = openInterpreter(c, program, info)
 	} else {
@@ -83,7 +83,7 @@ type interpreted struct {
 	buffer interp.Buffer
 }
 
-func openInterpreter(c *Case, program *bmv2json.Program, info *p4rt.Info) (bench, error) {
+func openInterpreter(c *Case, program *bmv2json.Program, info *p4rt.Info) (Bench, error) {
 	p, err := interp.New(program, interp.Options{})
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func (b *interpreted) once() (int, error) {
 }
 
 // run measures with the changes, and takes off what only the changes take.
-func (b *interpreted) run(n int) (time.Duration, error) {
+func (b *interpreted) Run(n int) (time.Duration, error) {
 	start := time.Now()
 	for range n {
 		if outs, err := b.once(); err != nil || outs != 1 {
@@ -151,7 +151,7 @@ type inKernel struct {
 	*ebpf.Prepared
 }
 
-func openKernel(c *Case, xdp bool, program *bmv2json.Program, info *p4rt.Info) (_ bench, err error) {
+func openKernel(c *Case, xdp bool, program *bmv2json.Program, info *p4rt.Info) (_ Bench, err error) {
 	if err := ebpf.Probe(); err != nil {
 		return nil, fmt.Errorf("eBPF is not available: %w", err)
 	}
@@ -205,7 +205,7 @@ func openKernel(c *Case, xdp bool, program *bmv2json.Program, info *p4rt.Info) (
 	return b, err
 }
 
-func (b *inKernel) run(n int) (time.Duration, error) { return b.Time(n) }
+func (b *inKernel) Run(n int) (time.Duration, error) { return b.Time(n) }
 
 func (b *inKernel) Close() (err error) {
 	if b.Prepared != nil {
@@ -228,31 +228,61 @@ type Result struct {
 	Rounds []float64 `json:"rounds"`
 }
 
-// Measure measures cases on an engine in rounds: in each all of them, each n times, forwards and
-// backwards in turn.
+// Row is a system's program for one kind of packet on one engine, ready to be measured.
+type Row struct {
+	System, Kind, Engine string
+	Bench                Bench
+}
+
+// Measure measures cases on an engine, as [InTurn] does.
 func Measure(cases []Case, engine string, rounds, n int, step func(done, of int)) ([]Result, error) {
-	results := make([]Result, len(cases))
-	benches := make([]bench, len(cases))
+	rows, err := Open(cases, engine)
+	if err != nil {
+		return nil, err
+	}
+	defer Close(rows)
+	return InTurn(rows, rounds, n, step)
+}
+
+// Open sets up cases on an engine. The caller closes the rows.
+func Open(cases []Case, engine string) (rows []Row, err error) {
 	for i := range cases {
 		b, err := open(&cases[i], engine)
 		if err != nil {
+			Close(rows)
 			return nil, err
 		}
-		defer b.Close()
-		benches[i], results[i] = b, Result{System: cases[i].System, Kind: cases[i].Kind, Engine: engine}
+		rows = append(rows, Row{System: cases[i].System, Kind: cases[i].Kind, Engine: engine, Bench: b})
+	}
+	return rows, nil
+}
+
+// Close closes the rows.
+func Close(rows []Row) {
+	for _, r := range rows {
+		r.Bench.Close()
+	}
+}
+
+// InTurn measures rows in rounds. Each round runs every row n times, and every other round takes
+// the rows backwards, so that other work on the machine affects all rows.
+func InTurn(rows []Row, rounds, n int, step func(done, of int)) ([]Result, error) {
+	results := make([]Result, len(rows))
+	for i, r := range rows {
+		results[i] = Result{System: r.System, Kind: r.Kind, Engine: r.Engine}
 	}
 	for round := range rounds {
-		for k := range cases {
+		for k := range rows {
 			i := k
 			if round%2 == 1 {
-				i = len(cases) - 1 - k
+				i = len(rows) - 1 - k
 			}
-			took, err := benches[i].run(n)
+			took, err := rows[i].Bench.Run(n)
 			if err != nil {
-				return nil, err
+				return nil, fmt.Errorf("%s, %s, %s: %w", rows[i].System, rows[i].Kind, rows[i].Engine, err)
 			}
 			results[i].Rounds = append(results[i].Rounds, float64(took)/float64(time.Nanosecond))
-			step(round*len(cases)+k+1, rounds*len(cases))
+			step(round*len(rows)+k+1, rounds*len(rows))
 		}
 	}
 	return results, nil

@@ -42,7 +42,7 @@ func TestCases(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				took, err := b.run(1000)
+				took, err := b.Run(1000)
 				if err != nil || took <= 0 {
 					t.Errorf("%s, %s: %v (%v)", cases[i].System, cases[i].Kind, took, err)
 				}

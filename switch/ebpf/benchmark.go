@@ -497,3 +497,21 @@ func Pending(dev target.Device) bool {
 	d, ok := dev.(*device)
 	return ok && d.PacketIn.Pending()
 }
+
+// Size returns the size of a loaded program: eBPF instructions, and bytes of machine code. It does
+// not count programs that it calls by a tail call.
+func Size(prog *ebpf.Program) (instructions, machineBytes int, err error) {
+	info, err := prog.Info()
+	if err != nil {
+		return 0, 0, fmt.Errorf("the size of a program: %w", err)
+	}
+	insns, err := info.Instructions()
+	if err != nil {
+		return 0, 0, fmt.Errorf("the instructions of a program: %w", err)
+	}
+	machine, err := info.JitedSize()
+	return len(insns), int(machine), err
+}
+
+// Size returns the size of the program, as the function [Size] does.
+func (p *Prepared) Size() (instructions, machineBytes int, err error) { return Size(p.prog) }

@@ -1,0 +1,10 @@
+// Package kernelpeers measures other key-value stores in the kernel beside the switch's programs:
+// BMC (a cache before memcached, NSDI 2021) and DINT's store (NSDI 2024).
+//
+// Their sources are not part of this repository. The package compiles a checkout with clang and
+// loads the XDP programs. The tables get 16,384 entries, as many as a chain of NetCRAQ has slots,
+// in place of millions: all systems then find their entries in the same level of the CPU's cache.
+//
+// A program runs by BPF_PROG_TEST_RUN. Before each run [replay] puts the request back, since a
+// program turns it into the answer. The time of replay alone is subtracted.
+package kernelpeers
