@@ -34,7 +34,7 @@ var (
 )
 
 type (
-	// OpError says which operation failed, why, and what is known about its outcome.
+	// OpError describes a failed operation: the reason, and whether it may have had an effect.
 	OpError = calls.OpError
 	// Request is one operation, for Do and Batch. The client sets its Deadline and Tag; leave them
 	// unset.

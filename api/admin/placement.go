@@ -15,7 +15,7 @@ type Placement struct {
 	Problem  string           `json:"problem,omitempty"` // why nothing is decided now
 	Chains   []PlacementChain `json:"chains"`            // the chains that keys can be placed in
 	Placed   []PlacementKey   `json:"placed"`            // the hottest first
-	Others   []PlacementKey   `json:"others"`            // the hottest of those that are not placed, with the reasons
+	Others   []PlacementKey   `json:"others"`            // the hottest keys that are not placed, with the reasons
 	UnderWay []PlacementMove  `json:"underWay"`          // decided, not yet carried out
 	Recent   []PlacementMove  `json:"recent"`            // the latest first
 	Rules    []PlacementRule  `json:"rules"`             // the choices of operators, and the defaults
@@ -23,7 +23,7 @@ type Placement struct {
 	Limits map[string]any `json:"limits"`
 }
 
-// PlacementHeat is where heat comes from, and how that goes.
+// PlacementHeat describes the source of the rates, and the state of its last query.
 type PlacementHeat struct {
 	Prometheus string    `json:"prometheus"`     // the URL of Prometheus
 	Window     string    `json:"window"`         // the time that rates are taken over
@@ -83,7 +83,7 @@ type PlacementRule struct {
 	Key     string `json:"key"`               // the key or the prefix, as text
 	Prefix  bool   `json:"prefix,omitempty"`  // it is about all keys that begin with the key
 	Choice  string `json:"choice"`            // "pin", "exclude", "include"; in a request also "unpin", "clear"
-	Default bool   `json:"default,omitempty"` // nobody has made a choice for it
+	Default bool   `json:"default,omitempty"` // no operator has made a choice for it
 }
 
 // PlacementEviction asks for a key to be taken out of the network.
@@ -102,7 +102,7 @@ func (c *Client) Evict(ctx context.Context, e PlacementEviction) error {
 	return c.do(ctx, http.MethodPost, "/v1/placement/evictions", e, nil)
 }
 
-// Placement returns what is placed, and why.
+// Placement returns the placed keys, and why they are placed.
 func (c *Client) Placement(ctx context.Context) (*Placement, error) {
 	out := new(Placement)
 	return out, c.do(ctx, http.MethodGet, "/v1/placement", nil, out)

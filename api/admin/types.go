@@ -68,8 +68,9 @@ type Chain struct {
 	ServiceAddress string `json:"serviceAddress"` // the IPv4 address that clients send to; any member takes it
 	// read lease; 0: the paper's fail-stop assumption, members serve without one
 	LeaseMillis int `json:"leaseMillis"`
-	// LeaseGivenMillis: leases that are given now are shorter than that, because everything is
-	// prompt (shortLeaseMillis in the topology file). 0: they are not.
+	// LeaseGivenMillis is the length of the leases that are given now, if that is less than
+	// LeaseMillis, because everything is prompt (shortLeaseMillis in the topology file). 0: it is
+	// LeaseMillis.
 	LeaseGivenMillis int  `json:"leaseGivenMillis,omitempty"`
 	Frozen           bool `json:"frozen"` // members drop writes (the head answers RETRY)
 	Slots            int  `json:"slots"`  // slots that this chain may place keys in
@@ -80,8 +81,9 @@ type Chain struct {
 	// the largest value that the switches' program holds (VALUE_BITS/8)
 	ValueBytes int      `json:"valueBytes"`
 	Members    []Member `json:"members"` // head first, tail last
-	// VersionWarning names two of the members and the controller whose versions are further apart
-	// than is tested, and says what to upgrade. It is empty if there are no such two.
+	// VersionWarning is empty unless the versions of two programs (members of the chain, or the
+	// controller) are further apart than is tested. Then it names the two, and says what to
+	// upgrade.
 	VersionWarning string `json:"versionWarning,omitempty"`
 	// Length is how many members the chain should have. A chain with fewer is short, but serves. 0:
 	// the controller's version does not say.
@@ -97,7 +99,7 @@ func (c *Chain) Short() int { return max(0, c.Length-len(c.Members)) }
 // MissingMember is a switch that should be a member of a chain and is not.
 type MissingMember struct {
 	Switch string `json:"switch"` // the name of the switch
-	Why    string `json:"why"`    // what has to happen first, for people
+	Why    string `json:"why"`    // why it is not a member, or what must happen first, for people
 }
 
 // Member is one switch's part in a chain.
@@ -106,8 +108,8 @@ type Member struct {
 	Role    string `json:"role"`    // HEAD, REPLICA, TAIL, HEAD_TAIL, SHADOW or NONE
 	Address string `json:"address"` // the switch's own IPv4 address: a READ sent there is answered by this switch
 	Ready   bool   `json:"ready"`   // it has acknowledged the chain's configuration
-	// LeaseLive: its last LEASE_REPLY says so and has not run out; true if the chain uses no leases
-	// and the member is ready.
+	// LeaseLive: the member is ready, and the lease that its last LEASE_REPLY reported has not run
+	// out. If the chain uses no leases, it equals Ready.
 	LeaseLive bool `json:"leaseLive"`
 	// Version is the version of NetCRAQ that the switch runs. It is empty if the switch does not
 	// say it, for example because it is not connected or is BMv2.
@@ -137,20 +139,20 @@ type Recovery struct {
 type KeySpec struct {
 	Name  string  `json:"name"`            // the etcd key, or any other non-empty name
 	KeyID *uint32 `json:"keyId,omitempty"` // left out: the controller chooses. The top byte must be the chain's id
-	// base64 in JSON, "" for an empty one. Left out: it reads NOT_FOUND until somebody writes it
+	// base64 in JSON, "" for an empty value. Left out: reads get NOT_FOUND until the first write
 	Value []byte `json:"value,omitzero"`
 }
 
 // KeyRequest is the body of POST /v1/keys: a key whose place the controller chooses.
 type KeyRequest struct {
 	Name string `json:"name"` // the name of the key, which may not be empty
-	// as in KeySpec. A key that exists already keeps its own
+	// as in KeySpec. A key that exists already keeps its value
 	Value []byte `json:"value,omitzero"`
 	// Chains in which it may be placed; empty: all
 	Chains []string  `json:"chains,omitempty"`
 	Quota  *KeyQuota `json:"quota,omitempty"` // if given, the key is added only within it
-	// Node is the node that asks. It may have no more keys in a chain than leave room for others.
-	// "": an unknown caller, for which there is no such limit
+	// Node is the node that asks. The controller bounds its keys in each chain, so that other nodes
+	// have room. "": an unknown caller, whose keys are not bounded
 	Node string `json:"node,omitempty"`
 }
 
@@ -175,12 +177,12 @@ type Key struct {
 	Chain string `json:"chain"`           // the name of its chain
 	Slot  int    `json:"slot"`            // its slot in the registers of the chain's switches
 	Realm string `json:"realm,omitempty"` // the realm that a caller needs access to
-	// VersionOffset makes a version that the switches tell, which is the KEY_ID's, one of the name:
-	// it is added, as an unsigned number of 64 bits. A name's versions only grow, wherever its key
-	// is. See docs/consistency.md.
+	// VersionOffset converts a version of the KEY_ID, which switches report, to a version of the
+	// name: add it, as an unsigned number of 64 bits. A name's versions only grow, also when its
+	// key gets another KEY_ID. See docs/consistency.md.
 	VersionOffset uint64 `json:"versionOffset,string,omitempty"`
-	// Unwritten is the version of the name of a key that was added without a value, as long as
-	// nobody has written it. 0: the key was added with a value.
+	// Unwritten is the version of the name, if the key was added without a value and has not been
+	// written since. 0: the key was added with a value.
 	Unwritten uint64 `json:"unwritten,string,omitempty"`
 	// SettledMillis, in answers about one key, is a time in milliseconds. For at least that long,
 	// no other KEY_ID that the name had before could be read or written, and none will be again.
@@ -295,8 +297,8 @@ type SessionsRequest struct {
 	Address string `json:"address,omitempty"`
 }
 
-// Sessions is a lease on session ids. The controller gives them to nobody else until the lease runs
-// out.
+// Sessions is a lease on session ids. The controller gives the ids to no other client until the
+// lease runs out.
 type Sessions struct {
 	Lease      string    `json:"lease"`      // names the lease in keepalives and in its release
 	Sessions   []Session `json:"sessions"`   // the leased sessions
@@ -317,7 +319,7 @@ type Session struct {
 
 // Event is something that happened, for people and for programs that follow along.
 type Event struct {
-	ID   uint64    `json:"id"`   // counts up from 1 in this controller's life
+	ID   uint64    `json:"id"`   // counts up from 1 since this controller started
 	Time time.Time `json:"time"` // when the controller noted it
 	Type string    `json:"type"` // one of docs/reference/events.md
 	// the switch that it is about
@@ -335,7 +337,7 @@ const (
 	CodePermissionDenied = "permission_denied" // 403: the caller may not do this
 	CodeNotFound         = "not_found"         // 404: no such chain, key, switch, session lease
 	CodeAlreadyExists    = "already_exists"    // 409: the key name or KEY_ID is placed already
-	// 412: refused in the present state; the message says which and what would help
+	// 412: refused in the present state; the message names the state, and what would help
 	CodeFailedPrecondition = "failed_precondition"
 	CodeResourceExhausted  = "resource_exhausted" // 507: no slot, no session left
 	CodeQuotaExceeded      = "quota_exceeded"     // 507: there is room, but not for these keys
@@ -411,7 +413,8 @@ func MarshalError(e *Error) []byte {
 }
 
 // WatchRequest makes the switch notify the server at a host of commits of keys, by NOTIFY packets
-// (docs/protocol.md, "Watches"). It replaces that server's earlier watch; without keys it ends it.
+// (docs/protocol.md, "Watches"). It replaces that server's earlier watch; without keys, it only
+// ends that watch.
 type WatchRequest struct {
 	Address string   `json:"address"` // the IPv4 address of the host
 	Port    uint16   `json:"port"`    // the UDP port of the server
@@ -421,6 +424,7 @@ type WatchRequest struct {
 // Watch is the answer to a WatchRequest.
 type Watch struct {
 	TTLSeconds int `json:"ttlSeconds"` // the watch ends unless it is renewed within this time
-	// Refused are keys that are not there, that the host may not read, or that are too many.
+	// Refused are the keys that do not exist, that the host may not read, or that exceed the
+	// maximum number.
 	Refused []uint32 `json:"refused"`
 }

@@ -126,7 +126,7 @@ const (
 	FuncMakeFile = "makeFile"
 	FuncSealFile = "sealFile"
 	FuncOpenFile = "openFile"
-	// FuncOpenFiles opens files for the connection, and gives back others.
+	// FuncOpenFiles opens files for the connection, and releases others.
 	FuncOpenFiles = "openFiles"
 	// FuncRewriteFile asks which of a maker's rewritable files are free.
 	FuncRewriteFile = "rewriteFile"

@@ -279,7 +279,8 @@ type MakeFileData struct {
 	Namespace string `json:"namespace,omitempty"`
 	Bytes     int64  `json:"bytes"`
 	// Rewritable: a program that has mapped the file for writing before it is sealed can continue
-	// to write to it. So it is only for readers that trust its maker, and that say so.
+	// to write to it. So only readers that trust its maker should open it, and they must set
+	// Rewritable, too.
 	Rewritable bool `json:"rewritable,omitempty"`
 }
 
@@ -300,7 +301,7 @@ type FileAnswer struct {
 type RewriteFileData struct {
 	Namespace string   `json:"namespace,omitempty"`
 	Files     []string `json:"files"` // 1 to MaxAskedFiles
-	// WaitMillis is the time to wait for one. 0: do not wait.
+	// WaitMillis is the time to wait for a free file. 0: do not wait.
 	WaitMillis int `json:"waitMs,omitempty"`
 }
 

@@ -53,7 +53,7 @@ const (
 	atState  = 16
 )
 
-// taken replaces the number of an object while it is being replaced by another one.
+// taken stands in the place of an object's number while another object replaces it.
 const taken = ^uint64(0)
 
 // Segment is a partition's memory: a ring of objects, each of which is filled with records from its

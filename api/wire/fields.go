@@ -37,7 +37,7 @@ const (
 	Fetch      Op = 11 // from the controller: reads one slot or session of one switch, in any state
 	FetchReply Op = 12 // to the controller
 	SyncReply  Op = 13 // to the controller
-	Notify     Op = 14 // to a server that watches the key, from its switch: what was committed
+	Notify     Op = 14 // to a server that watches the key, from its switch: the committed version and value
 )
 
 var opNames = [...]string{
@@ -97,7 +97,8 @@ const (
 	ToHead         Flags = 0x04 // WRITE, CAS: a switch has sent this on to the head
 	Stamped        Flags = 0x08 // WRITE, CAS: the head has given its version and epoch
 	ByCAS          Flags = 0x10 // Stamped WRITE: it came from a CAS, so the tail answers CAS_REPLY
-	NoReply        Flags = 0x20 // Stamped WRITE: re-driven by the controller; the tail acknowledges but answers nobody
+	// Stamped WRITE: re-driven by the controller; the tail acknowledges it but sends no answer
+	NoReply Flags = 0x20
 	// FETCH: the newest accepted value and who wrote it, rather than the committed one. SYNC of a
 	// session: its record begins again
 	Newest  Flags = 0x40

@@ -152,7 +152,7 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 		m.hit(c)
 	}
 	if c.refusals == 0 {
-		// so an unusually long time is soon forgotten
+		// bounded, so that an unusually long time is soon forgotten
 		m.trip.took(min(now-c.firstSent, m.cfg.Retransmit))
 	}
 	r := Result{Version: p.Version, From: from, Epoch: p.Epoch}

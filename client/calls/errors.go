@@ -50,7 +50,7 @@ var (
 	ErrClosed = errors.New("client closed")
 )
 
-// OpError describes a failed operation: the reason, and what is known about its effect.
+// OpError describes a failed operation: the reason, and whether it may have had an effect.
 type OpError struct {
 	Op       wire.Op  // Read, Write or CAS
 	Delete   bool     // a Write or CAS of a tombstone

@@ -10,24 +10,24 @@
 // (package guarded). They are linearizable, conditional where a write is conditional, and weaker
 // than etcd's only in the points that docs/etcd.md names. etcd itself serves watches and leases.
 //
-// # Who may
+// # Rights
 //
-// Such a program is a gateway to itself, and has a gateway's authority. It needs
+// Such a program is its own gateway, and needs a gateway's rights:
 //
-//   - of etcd: to read and write the gateways' prefix (/netcraq/gateway/). There it reads which
-//     keys are placed, the dictionaries, and the keys that cells are sealed with, and keeps its
-//     session. Who may read those keys can read and forge every placed key's cell, whatever etcd
-//     would let him read otherwise. So this is for programs that are trusted with all placed keys;
-//     others use a gateway, which keeps the keys to itself.
-//   - of the controller: its admin API, with its token, to learn where the chains are and to lease
-//     the sessions that slots are written with.
-//   - of the switches: the principal of the program's port must be granted reading and writing in
-//     the realm of etcd's keys (their names in the controller's directory begin with "etcd:"),
-//     and a path by UDP to the chain's service address.
+//   - At etcd, it must be allowed to read and write the gateways' prefix (/netcraq/gateway/). It
+//     reads the placed keys' names, the dictionaries and the sealing keys there, and keeps its
+//     session. A program with the sealing keys can read and forge every placed key's cell, even if
+//     etcd denies it the key. So this package is for programs that are trusted with all placed
+//     keys. Other programs use a gateway, which does not pass the sealing keys on.
+//   - At the controller, it needs the admin API, with its token, to learn where the chains are and
+//     to lease the sessions that slots are written with.
+//   - At the switches, the principal of the program's port needs a grant to read and write in the
+//     realm of etcd's keys (their names in the controller's directory begin with "etcd:"). The
+//     program also needs a path by UDP to the chain's service address.
 //
-// New fails if one of the first two is missing, and says which. If the switches refuse a write, it
-// fails with PermissionDenied, and nothing was written; if they refuse a read, etcd answers it
-// (Stats counts it as "denied").
+// New fails if one of the first two is missing, and names it. If the switches refuse a write, the
+// write fails with PermissionDenied, and nothing was written. If they refuse a read, etcd answers
+// it (Stats counts it as "denied").
 //
 // If the client has a user name, etcd may check its permissions, so the network answers no read.
 // Without a user name, the client checks four times a second whether etcd lets everybody read, as

@@ -40,8 +40,8 @@ type Config struct {
 	// Token is the file with the token for the controller; it is read again for each request. "":
 	// none.
 	Token string
-	// Prefix is that of the gateways' own keys in etcd; "": placement.DefaultPrefix. All gateways
-	// and programs of a cluster have the same one.
+	// Prefix begins the gateways' own keys in etcd; "": placement.DefaultPrefix. All gateways and
+	// programs of a cluster have the same one.
 	Prefix string
 	// Controllers are the prefixes of the controllers' own keys; nil: only DefaultControllers.
 	Controllers []string
@@ -162,7 +162,7 @@ func mayAsk(ctx context.Context, controller *admin.Client) error {
 	return nil
 }
 
-// refused reports which right a program lacks if etcd does not let it read what it needs.
+// refused reports which right a program lacks if etcd does not let it read the gateways' keys.
 func refused(c *clientv3.Client, prefix string, err error) error {
 	switch etcderrors.Code(err) {
 	case codes.PermissionDenied, codes.InvalidArgument, codes.Unauthenticated:

@@ -177,10 +177,12 @@ type namedCall struct {
 	begun    clock.Time
 
 	gone      *place // the KEY_ID that was asked last and does not exist
-	refused   error  // the switch's answer then
+	refused   error  // the switch's answer to that request
 	uncertain bool   // a copy of the write may have been executed
-	doubt     bool   // ... at gone, unless the controller says that gone was removed earlier
-	again     int    // number of retries
+	// a copy may have been executed at gone, unless the controller says that gone was removed
+	// earlier
+	doubt bool
+	again int // number of retries
 }
 
 const (

@@ -269,7 +269,7 @@ export class Client extends EventEmitter {
   get(key: string, options?: ReadOptions): Promise<Item>
   /** Returns the items in the order of keys. */
   getMany(keys: Iterable<string>, options?: ReadOptions): Promise<Item[]>
-  /** One page of the keys whose names begin with prefix ('': all of the namespace); cursor is the preceding page's. */
+  /** One page of the keys whose names begin with prefix ('': all of the namespace); cursor: from the preceding page. */
   listPage(prefix: string, options?: ListOptions & { cursor?: string }): Promise<Page>
   /**
    * The keys whose names begin with prefix, in the order of their names. A key that has a value during the whole

@@ -296,7 +296,7 @@ func TestInFlightIsBounded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	_, err := c.Put(ctx, "k", nil)
-	wantCode(t, err, CodeTimeout) // and it had no effect
+	wantCode(t, err, CodeTimeout) // this code means that the call had no effect
 	close(hold)
 	wg.Wait()
 	if most.Load() > 3 {

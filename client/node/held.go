@@ -14,7 +14,7 @@ import (
 // until the context ends. If another caller holds it until then, the error has CodeNotHeld.
 func Wait(d time.Duration) Option { return Option{kind: optWait, time: d} }
 
-// giver is something that is given back when the client is closed.
+// giver is something that is released when the client is closed.
 type giver interface {
 	giveBack(ctx context.Context) error
 }

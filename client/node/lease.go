@@ -64,7 +64,7 @@ type lease struct {
 	stop context.CancelFunc
 	mu   sync.Mutex
 	gone error           // not nil: it has expired, or may have
-	lose func(err error) // called then, with the reason
+	lose func(err error) // called with the reason when gone is set
 }
 
 type leaseKind struct {

@@ -22,9 +22,9 @@ type Config struct {
 	// Namespace is the namespace of the stream. "": the program's own.
 	Namespace string
 	Stream    string
-	// Consumer names the consumer. The node remembers its position, and for some time after it has
-	// gone keeps the records that it has not read. "": no name; then a new reader begins where From
-	// says.
+	// Consumer names the consumer. The node remembers the position of this consumer, and keeps its
+	// unread records for some time after it has gone. "": no name; then a new reader begins where
+	// From says.
 	Consumer string
 	// Partitions are the partitions to read. None: all.
 	Partitions []int
@@ -188,8 +188,8 @@ func temporary(err error) bool {
 }
 
 // Next returns the next batch, for which it waits until ctx ends. It releases the previous batch.
-// It fails with ErrOverrun if that batch was overwritten, or a batch of a Hold that has ended
-// since.
+// It fails with ErrOverrun if the previous batch was overwritten, or if the records of a Hold that
+// has ended since were.
 func (r *Reader) Next(ctx context.Context) (*Batch, error) {
 	if r.last != nil {
 		if err := r.last.Release(); err != nil {

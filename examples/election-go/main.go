@@ -50,8 +50,8 @@ func run(ctx context.Context, name string) error {
 	case <-leadership.Lost():
 		return errors.Join(errors.New("the leadership is lost"), leadership.Err())
 	case <-ctx.Done():
-		// Finish the work that only a leader may do here. After Release the next candidate leads
-		// at once. Without it, that one waits until the lease has ended, which takes 10 seconds.
+		// Finish the work that only a leader may do here. After Release the next candidate leads at
+		// once. Without Release, it waits until the lease has ended, which takes 10 seconds.
 		err := leadership.Release(context.WithoutCancel(ctx))
 		fmt.Println(name, "has handed over")
 		return err

@@ -26,7 +26,7 @@ class Storage(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Print nothing: the writers say what the storage answers."""
+        """Print nothing, because the writers print the storage's answers."""
 
 
 def write(name: str, storage: str) -> None:

@@ -105,7 +105,7 @@ func (i Identifier) podOf(pidfd, pid int) (string, error) {
 	if len(text) > maxCgroupFile {
 		return "", fmt.Errorf("the control groups of the process have more than %d bytes", maxCgroupFile)
 	}
-	// What was read is about the process that connected only if that process existed until now.
+	// The text belongs to the process that connected only if that process existed until now.
 	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); err != nil && !errors.Is(err, unix.EPERM) {
 		return "", fmt.Errorf("the process that connected has gone: %w", err)
 	}

@@ -9,7 +9,7 @@ type PodInfo struct {
 // Pods knows the pods of this node. It is safe for concurrent use, and fast, because every request
 // calls it.
 type Pods interface {
-	// Pod finds a pod by its UID. One that has ended is no longer there.
+	// Pod finds a pod by its UID. A pod that has ended is not found.
 	Pod(uid string) (PodInfo, bool)
 	// Changed is closed with the next change. Call it before Pod, so that no change is missed.
 	Changed() <-chan struct{}

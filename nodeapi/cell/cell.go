@@ -97,7 +97,7 @@ type Cell struct {
 	Value     []byte
 }
 
-// Hangs reports whether the cell counts only while its lease is there.
+// Hangs reports whether the cell is valid only while its lease exists.
 func (c Cell) Hangs() bool { return c.Kind == Bound || c.Kind == Lock || c.Kind == Instance }
 
 // Encode returns the bytes to store.

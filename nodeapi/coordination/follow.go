@@ -107,8 +107,8 @@ func (s *Service) livesSince(k leaseKey, begin time.Time) {
 	}
 }
 
-// asks is the interval between reads of a lease whose lives field somebody needs: a version that
-// appears between two reads was written after the first.
+// asks is the interval between reads of a lease whose lives field is needed. If a new version
+// appears between two reads, it was written after the first one.
 func asks(ttl time.Duration) time.Duration { return max(ttl/8, firstPause) }
 
 // asked reads the lease, for lives.

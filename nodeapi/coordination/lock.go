@@ -187,7 +187,7 @@ func (s *Service) holder(ctx context.Context, item store.Item) (leaseKey, bool, 
 
 // take takes a free key, if the key still has item's version. It reads the caller's lease first or,
 // if the lease existed when last seen, in parallel with the write. If the lease turns out to be
-// gone, the key is given back.
+// gone, take releases the key.
 func (t *taking) take(ctx context.Context, item store.Item) (store.Item, bool, error) {
 	looked := make(chan error, 1)
 	look := func() {

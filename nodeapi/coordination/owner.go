@@ -47,8 +47,8 @@ func (s *Service) NewOwner() *Owner {
 }
 
 // Lost is closed when one of the leases has lapsed although the Owner should have kept it alive,
-// for example because the store was unreachable for its time to live. What was bound to it is no
-// longer held, and its holder must be told.
+// for example because the store was unreachable for its time to live. Locks and other keys that
+// were bound to the lease are gone, and the client must be told.
 func (o *Owner) Lost() <-chan struct{} { return o.lost }
 
 // Close starts to end the leases, and does not wait until they have ended.

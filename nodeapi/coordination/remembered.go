@@ -5,9 +5,9 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// remembered is what a Service has seen of locks, so that it need not read before it writes. It may
-// be out of date: each write names the version that it replaces, and fails if the key has another
-// one. Service.mu guards it.
+// remembered caches the state of locks, so that a Service need not read a lock before it writes it.
+// The cache may be out of date: each write names the version that it replaces, and fails if the key
+// has another one. Service.mu guards it.
 type remembered struct {
 	// keys that this Service has taken and that are not known to have been released
 	taken map[store.Key]holding

@@ -246,7 +246,7 @@ type view struct {
 	turns   int
 	nudged  bool
 	read    bool  // the initial state has been read completely
-	err     error // why not
+	err     error // why it was not read
 	ready   bool  // state and settles were updated after that
 	known   map[string]*instance
 	settles bool // callers should wait for the first live instance, or for grace

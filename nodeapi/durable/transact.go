@@ -14,10 +14,10 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// transaction is a store.Transaction on its way to etcd, as one transaction there. Each key that it
-// writes has a condition: either that it has an entry, or that it has none. Only etcd knows which
-// of the two holds, so the first attempt assumes that each key has an entry. If the attempt fails,
-// etcd answers with the entries, and the next attempt uses them.
+// transaction is a store.Transaction on its way to etcd, as one transaction there. It has a
+// condition on each written key: that the key has an entry, or that it has none. Only etcd knows
+// which of the two holds, so the first attempt assumes that each key has an entry. If the attempt
+// fails, etcd answers with the entries, and the next attempt uses them.
 type transaction struct {
 	store.Transaction
 	s     *Store

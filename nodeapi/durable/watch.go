@@ -50,7 +50,6 @@ type known struct {
 	version wire.Version
 	found   bool
 	// created and count are the entry's create revision and the number of writes since. 0: unknown.
-	// not known.
 	created, count int64
 }
 

@@ -88,9 +88,10 @@ func (e *events) Run(ctx context.Context, to source.Sink) error {
 type position struct {
 	revision int64  // everything up to this revision was reported
 	partly   string // and, from the next revision, all events before this key's
-	// the whole state must be reported, because the last reported revision is not known,
+	// the whole state must be reported, because the last reported revision is not known, or because
+	// etcd has compacted the changes after since
 	state bool
-	since int64 // or etcd no longer has what came after this
+	since int64
 }
 
 var stateBegins = []byte(`{"type":"` + nodeapi.EtcdState + `"`)

@@ -46,8 +46,8 @@ func (s *Store) sweep(ctx context.Context) {
 	}
 }
 
-// lookForUnused removes keys that were found deleted before and have not changed since, and returns
-// those that are found deleted now.
+// lookForUnused removes the keys that had no value in the previous sweep and have not changed
+// since. It returns the keys that have no value now, for the next sweep.
 func (s *Store) lookForUnused(ctx context.Context, before map[store.Key]unused) map[store.Key]unused {
 	list, cancel := context.WithTimeout(ctx, unusedTime)
 	all, err := s.o.Admin.Directory(list, nodeapi.KeyPrefix, false)

@@ -50,7 +50,7 @@ type pace struct {
 	failed   time.Duration // pause after a failure, doubled each time
 	failures time.Duration // largest such pause
 	refused  time.Duration // pause after a refusal, because another server of this host may end
-	absent   time.Duration // pause if the controller does not support or forbids watches
+	absent   time.Duration // pause if the controller does not support watches, or forbids them
 	// least time between two requests for the chains that stray datagrams cause
 	chains time.Duration
 	lost   time.Duration // least time between two reads of all keys that lost datagrams cause

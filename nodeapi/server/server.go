@@ -315,7 +315,7 @@ func (s *Server) Addrs() (out []net.Addr) {
 	return out
 }
 
-// Shutdown accepts no more connections, tells those clients that asked for it, and continues
+// Shutdown accepts no more connections, notifies the clients that asked for it, and continues
 // serving until all have gone. When ctx ends, new requests are refused with CodeDraining, those
 // under way get Limits.Farewell, and the rest is cut off; Shutdown then returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {

@@ -46,8 +46,8 @@ type Ring struct {
 	waits map[string]wait      // by owner
 }
 
-// wait is the time for which the writer has waited for the consumers of one owner. For an object
-// that is at most [Rules].Keep plus Stall, whatever names they have and however often they join.
+// wait is the time for which the writer has waited for the consumers of one owner. For one object,
+// it is at most [Rules].Keep plus Stall, whatever names they have and however often they join.
 type wait struct {
 	object uint64 // they hold this object, which must be replaced next
 	since  int64  // when the writer first had to wait for one of them

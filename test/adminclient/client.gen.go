@@ -57,10 +57,10 @@ type Key struct {
 	// State With ?state=1: at each member, head first.
 	State *[]KeyState `json:"state,omitempty"`
 
-	// Unwritten `unwritten` is the version of the name of a key that was added without a value, as long as nobody has written it. 0: the key was added with a value.
+	// Unwritten `unwritten` is the version of the name, if the key was added without a value and has not been written since. 0: the key was added with a value.
 	Unwritten *string `json:"unwritten,omitempty"`
 
-	// VersionOffset `versionOffset` makes a version that the switches tell, which is the KEY_ID's, one of the name: it is added, as an unsigned number of 64 bits. A name's versions only grow, wherever its key is. See docs/consistency.md.
+	// VersionOffset `versionOffset` converts a version of the KEY_ID, which switches report, to a version of the name: add it, as an unsigned number of 64 bits. A name's versions only grow, also when its key gets another KEY_ID. See docs/consistency.md.
 	VersionOffset *string `json:"versionOffset,omitempty"`
 }
 
@@ -81,13 +81,13 @@ type KeyRequest struct {
 	// Name The name of the key, which may not be empty.
 	Name string `json:"name"`
 
-	// Node `node` is the node that asks. It may have no more keys in a chain than leave room for others. "": an unknown caller, for which there is no such limit.
+	// Node `node` is the node that asks. The controller bounds its keys in each chain, so that other nodes have room. "": an unknown caller, whose keys are not bounded.
 	Node *string `json:"node,omitempty"`
 
 	// Quota If given, the key is added only within it.
 	Quota *KeyQuota `json:"quota,omitempty"`
 
-	// Value As in KeySpec. A key that exists already keeps its own.
+	// Value As in KeySpec. A key that exists already keeps its value.
 	Value *[]byte `json:"value,omitempty"`
 }
 
@@ -147,10 +147,10 @@ type RequestedKey struct {
 	// State With ?state=1: at each member, head first.
 	State *[]KeyState `json:"state,omitempty"`
 
-	// Unwritten `unwritten` is the version of the name of a key that was added without a value, as long as nobody has written it. 0: the key was added with a value.
+	// Unwritten `unwritten` is the version of the name, if the key was added without a value and has not been written since. 0: the key was added with a value.
 	Unwritten *string `json:"unwritten,omitempty"`
 
-	// VersionOffset `versionOffset` makes a version that the switches tell, which is the KEY_ID's, one of the name: it is added, as an unsigned number of 64 bits. A name's versions only grow, wherever its key is. See docs/consistency.md.
+	// VersionOffset `versionOffset` converts a version of the KEY_ID, which switches report, to a version of the name: add it, as an unsigned number of 64 bits. A name's versions only grow, also when its key gets another KEY_ID. See docs/consistency.md.
 	VersionOffset *string `json:"versionOffset,omitempty"`
 }
 
@@ -163,7 +163,7 @@ type Session struct {
 	NextRequest uint32 `json:"nextRequest"`
 }
 
-// Sessions Sessions is a lease on session ids. The controller gives them to nobody else until the lease runs out.
+// Sessions Sessions is a lease on session ids. The controller gives the ids to no other client until the lease runs out.
 type Sessions struct {
 	// Lease Names the lease in keepalives and in its release.
 	Lease string `json:"lease"`

@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/slotcodec"
 )
 
-// Pauses between looks at a slot that another gateway has guarded, or that does not answer: they
-// begin at shortest and double each time, less up to half by chance.
+// Pauses between two attempts at a slot that another gateway has guarded, or that does not answer.
+// They begin at shortest and double each time, less up to half by chance.
 const (
 	shortest       = 200 * time.Microsecond
 	longest        = 10 * time.Millisecond
@@ -114,7 +114,7 @@ func (s *Server) takeFree(ctx context.Context, lease int64, keys []placedKey) ([
 	return append(held, g), nil
 }
 
-// beside runs n functions in parallel, each of which ends by itself, and waits for all of them.
+// beside runs n functions in parallel and waits for all of them. It cannot cancel them.
 func (s *Server) beside(n int, do func(int)) {
 	var others []chan struct{}
 	for i := 1; i < n; i++ {
@@ -162,8 +162,8 @@ func (s *Server) take(ctx context.Context, lease int64, k placedKey) (*guard, er
 	return g, s.hold(ctx, g)
 }
 
-// hold waits until this gateway's other writes hand the guard of a key to this one. With an error,
-// the next write has its turn.
+// hold waits until this gateway's other writes hand the guard of a key to this one. After an error,
+// the key goes to the next write.
 func (s *Server) hold(ctx context.Context, g *guard) error {
 	err := s.contend(ctx, g)
 	switch {
@@ -216,7 +216,7 @@ func (s *Server) attempt(ctx context.Context, g *guard) (bool, error) {
 	return false, nil
 }
 
-// contend tries until the slot has the guard. If it fails, g says whether a CAS is still under way.
+// contend tries until the slot has the guard. If it fails, g.unknown is set if a CAS is under way.
 func (s *Server) contend(ctx context.Context, g *guard) error {
 	mine, err := s.mine(g)
 	if err != nil {

@@ -54,11 +54,11 @@ const (
 	putOpField       protowire.Number = 2 // in RequestOp and ResponseOp, like the following ones
 	deleteOpField    protowire.Number = 3
 	txnOpField       protowire.Number = 4
-	mostFieldsOfAPut                  = 6 // that PutRequest has
+	mostFieldsOfAPut                  = 6 // number of fields of PutRequest
 )
 
-// Pass returns how to pass a request's bytes to etcd; nil: the Server's methods must serve it,
-// which also report what is wrong with it. Do not change the bytes afterwards.
+// Pass returns the Passage that sends a request's bytes to etcd. nil: call the Server's methods,
+// which also report errors in the request. Do not change the bytes afterwards.
 func (s *Server) Pass(method string, request []byte) *Passage {
 	switch method {
 	case rangeMethod:

@@ -91,8 +91,8 @@ type Runtime interface {
 	Detach(ctx context.Context) (context.Context, context.CancelFunc)
 	// Limit returns a context for an attempt that may take this long, and can be repeated after it.
 	Limit(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
-	// Last returns the context for work that continues as long as it takes when the caller's ctx is
-	// done.
+	// Last returns the context for work that continues without a time limit when the caller's ctx
+	// is done.
 	Last(ctx context.Context) (context.Context, context.CancelFunc)
 	// Jitter is a random number in [0, 1).
 	Jitter() float64
@@ -105,7 +105,7 @@ type Observer interface {
 	Forwarded(reason string)    // etcd answered a read without the network being asked
 	GuardWait(d time.Duration)  // a write waited for another gateway's guard
 	GuardedWrite(result string) // a write of placed keys ended
-	// another version of a slot holds a cell that no gateway has written
+	// a slot has a cell that no gateway has written; called once for each version of the slot
 	Forged()
 }
 

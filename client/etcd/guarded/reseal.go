@@ -13,8 +13,8 @@ const resealPause = 5 * time.Millisecond
 
 // Reseal reads the slots of all placed keys once, and reseals cells that were sealed with an older
 // key. Otherwise a cell that is never written again would need its old key forever. The content of
-// slots does not change. Guards are left to their owners. It returns the keys that are still in
-// use, and whether it has seen every slot.
+// slots does not change. Guards are left to their owners. Reseal returns the sealing keys that are
+// still in use, and whether it has seen every slot.
 func (s *Server) Reseal(ctx context.Context) (used map[uint32]bool, whole bool) {
 	used, whole = map[uint32]bool{}, true
 	for _, k := range s.Directory.LookupRange("\x00", open) {

@@ -232,7 +232,7 @@ func TestReservedIsOutOfSight(t *testing.T) {
 		must(behind.Put(ctx, key, "own"))
 	}
 	noise(1 + 2 + len(own)) // including the session's key
-	// Fewer than 12 keys, so that etcd's sort keeps equal keys in their order.
+	// Fewer than 12 keys, because Go's sort, which etcd uses, then keeps equal elements in order.
 	q := &spansRequests{r: rand.New(rand.NewPCG(7, 7)), keys: []string{"/a", "/b", "/netcraq", "/netcraq0", "/o", "/p/a", "/p/own", "/p/z", "z"}}
 	etcd := pb.NewKVClient(direct.ActiveConnection())
 	compares, ways := 0, 0

@@ -17,8 +17,8 @@ type transaction struct {
 	work   *work
 	known  int64    // revision up to which the directory is known
 	lease  int64    // lease of the session that holds the guards; 0: none
-	guards []*guard // guards whose keys are read after the write, if
-	read   bool     // says so
+	guards []*guard // the write's guards
+	read   bool     // read the keys of guards after the write
 }
 
 // outcome is the result of a transaction that etcd has answered.

@@ -52,7 +52,7 @@ func (s *Server) write(ctx context.Context, w *work) (*pb.ResponseOp, *pb.Respon
 }
 
 // try repeats a write until it is executed, or refused by etcd. ctx bounds how long it tries; the
-// client's context bounds the wait for etcd, if that keeps nobody else waiting.
+// client's context bounds the wait for etcd, if no other write waits for this one.
 func (s *Server) try(ctx, client context.Context, w *work) (*pb.ResponseOp, *pb.ResponseHeader, error) {
 	pause, ended := newPause(), pause(endedShortest)
 	for {

@@ -25,9 +25,9 @@ const (
 // begin is the time that until is counted from, on a clock that does not stand still.
 var begin = clock.Now()
 
-// Everybody knows whether etcd lets everybody read (its authentication is not enabled). Only then
-// may the network answer a read, because the network does not check the reader's identity. It finds
-// out by reading without a user.
+// Everybody checks whether etcd lets everybody read, which it does while its authentication is
+// disabled. Only then may the network answer a read, because the network does not check the
+// reader's identity. Everybody checks this by reading without a user.
 type Everybody struct {
 	newest interface{ Saw(revision int64) }
 	prefix string
@@ -78,8 +78,8 @@ func (e *Everybody) Close() {
 func (e *Everybody) Open() bool { return int64(e.now()) < e.until.Load() }
 
 // Enabling passes on a request that may enable etcd's authentication. After it has succeeded, no
-// gateway answers reads from the network. This one has stopped before the request, and Enabling
-// waits until those that etcd cannot reach have stopped, too.
+// gateway answers reads from the network. This gateway stops before the request. Enabling waits
+// until gateways that cannot reach etcd have stopped, too.
 func (e *Everybody) Enabling(ctx context.Context, pass func() error) error {
 	e.mu.Lock()
 	e.enabling++

@@ -4,7 +4,7 @@
 //
 //	PREFIX placed/KEY     {"id": KEY_ID, "chain": NAME, "version": VERSION}
 //
-// KEY is the etcd key, byte for byte; VERSION is the slot's when it was made.
+// KEY is the etcd key, byte for byte; VERSION is the slot's first version.
 //
 // The mod revision of that key identifies the placement: a key that is removed and placed again
 // gets a new one, and a new KEY_ID.

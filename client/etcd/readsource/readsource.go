@@ -19,7 +19,7 @@ const Network = "network"
 // Etcd returns the header's value if etcd has answered, with the reason why the network has not.
 func Etcd(why string) string { return "etcd: " + why }
 
-// Answered tells the client of a request what answers it, if the client has asked.
+// Answered reports to a request's client what answers the request, if the client has asked.
 func Answered(ctx context.Context, who string) {
 	if len(metadata.ValueFromIncomingContext(ctx, Header)) > 0 {
 		// outside a gRPC request there is no client to tell

@@ -25,7 +25,7 @@
 //
 // # Why AES-256-GCM
 //
-// A read costs one opening. AES-GCM takes some 0.2 to 0.4 us for 100 bytes and adds 33 to a cell;
+// A read costs one opening. AES-GCM takes some 0.2 to 0.4 us for 100 bytes and adds 33 bytes;
 // XChaCha20-Poly1305 and XAES-256-GCM add 45, AES-GCM-SIV, which would forgive a nonce used twice,
 // takes ten times as long in Go (BenchmarkOpen). Nonces are random, 96 bits, so a key may seal 2^32
 // cells for all gateways together (NIST SP 800-38D, 8.3): each gateway asks for a new one after

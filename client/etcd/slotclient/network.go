@@ -55,7 +55,7 @@ type chainSlots struct {
 // begin is the time from which silences are measured, on a clock that does not stand still.
 var begin = clock.Now()
 
-// answered: the chain is not silent.
+// answered records that the chain has answered, so that it is not silent.
 func (c *chainSlots) answered() {
 	if !c.quiet.Load() {
 		return
@@ -66,7 +66,7 @@ func (c *chainSlots) answered() {
 	c.quiet.Store(false)
 }
 
-// unanswered: a read that began and was abandoned at these times had no answer. Reads that were
+// unanswered records a read without an answer, and when it began and was abandoned. Reads that were
 // under way at the same time count once, because a pause of this machine's CPU or one lost packet
 // affects them all.
 func (c *chainSlots) unanswered(begun, ended time.Duration) {

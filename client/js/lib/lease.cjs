@@ -18,7 +18,7 @@ class KeptLease {
     this.ttl = granted.ttl
     this.kind = kind
     this.gone = null // why it has expired
-    this.lost = null // called then
+    this.lost = null // called when it has expired
     this.renewing = false
     this.renewTimer = null
     this.endTimer = null

@@ -304,7 +304,7 @@ class SessionLease:
         return self.renewed + 0.9 * self.ttl
 
     def close(self) -> None:
-        """Gives the sessions back."""
+        """Releases the sessions."""
         with contextlib.suppress(AdminError):  # the lease expires by itself
             self.admin._do("DELETE", "/v1/sessions/" + _segment(self.name))
 

@@ -51,15 +51,15 @@ class _NoneLeft(Exception):
 
 
 class _Turns(Generic[_T]):
-    """Things that one task at a time may use, given out in order of request."""
+    """A pool: a task takes a thing, uses it alone, and gives it back. Tasks get things in order."""
 
     def __init__(self, things: Iterable[_T] = ()) -> None:
         self.free = deque(things)
         self._waiting: deque[asyncio.Future[_T]] = deque()
 
     async def take(self, until: float) -> _T | None:
-        """One of them, which the caller gives back; None: none became free in time. Raises the
-        exception passed to ``end``.
+        """Takes a thing, which the caller must give back; None: none became free in time. Raises
+        the exception passed to ``end``.
         """
         if self.free:  # no task waits
             return self.free.popleft()
@@ -79,7 +79,7 @@ class _Turns(Generic[_T]):
                 self._waiting.remove(turn)
 
     def give(self, thing: _T) -> None:
-        """Gives a thing back, or a new one, to the task that has waited longest."""
+        """Adds a used or new thing, for the task that has waited longest."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():

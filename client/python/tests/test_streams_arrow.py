@@ -348,7 +348,7 @@ def test_chain(server: str, client: node.Client, files: arrow.Files) -> None:
 
 
 def test_nothing_is_left_unread(server: str) -> None:
-    """A program that releases files has read all answers."""
+    """Releasing files leaves no unread answers."""
     with arrow.Files(server, timeout=PATIENCE) as files:
         for i in range(50):
             made = files.make(64).seal(f"k:{i}")

@@ -1,6 +1,6 @@
-// Package refadmin is a controller for tests of code that asks a controller where keys are. It has
-// reference chains (package refchain), places keys in them, moves and removes them, and can be made
-// not to answer.
+// Package refadmin is a controller for tests of code that asks a controller for the places of keys.
+// It has reference chains (package refchain), places keys in them, moves and removes keys, and can
+// ignore requests.
 package refadmin
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/netcraq/netcraq/client/refchain"
 )
 
-// Controller is a running one.
+// Controller is a running controller.
 type Controller struct {
 	server *httptest.Server
 	start  time.Time
@@ -37,7 +37,7 @@ type Controller struct {
 	floor    wire.Version
 	session  uint16
 	down     bool
-	asked    map[string]int // by method and path
+	asked    map[string]int // numbers of requests, by method and path
 }
 
 // New starts a controller of chains with the given number of slots each: "a" with epoch 1, "b" with
@@ -125,20 +125,20 @@ func New(slots int, chains ...*refchain.Chain) *Controller {
 	return c
 }
 
-// Close ends it.
+// Close ends the controller.
 func (c *Controller) Close() { c.server.CloseClientConnections(); c.server.Close() }
 
-// URL is the address of its API.
+// URL returns the address of the controller's API.
 func (c *Controller) URL() string { return c.server.URL }
 
-// SetDown has it say nothing, or ends that.
+// SetDown makes the controller ignore requests, or ends that.
 func (c *Controller) SetDown(down bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.down = down
 }
 
-// Asked counts requests of a kind, such as "GET /v1/keys/{name}".
+// Asked returns the number of requests of a kind, such as "GET /v1/keys/{name}".
 func (c *Controller) Asked(pattern string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,7 +229,7 @@ func (c *Controller) place(name, chain string) *admin.Key {
 	return &admin.Key{Name: name, Chain: chain, KeyID: uint32(wire.MakeKey(c.ids[chain], c.next[chain]))}
 }
 
-// Move moves a key to another chain, where it appears after a while.
+// Move moves a key to another chain. In between, the key is in no chain for the given time.
 func (c *Controller) Move(name, to string, takes time.Duration) {
 	c.mu.Lock()
 	old := c.keys[name]
@@ -254,7 +254,7 @@ func (c *Controller) Move(name, to string, takes time.Duration) {
 	delete(c.moving, name)
 }
 
-// PutBack takes a key away for a while, as a move that fails.
+// PutBack removes a key from its chain for the given time, as a failed move does.
 func (c *Controller) PutBack(name string, takes time.Duration) {
 	c.mu.Lock()
 	k := c.keys[name]
@@ -268,7 +268,7 @@ func (c *Controller) PutBack(name string, takes time.Duration) {
 	delete(c.moving, name)
 }
 
-// Remove takes a key out.
+// Remove removes a key from the network.
 func (c *Controller) Remove(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -277,12 +277,12 @@ func (c *Controller) Remove(name string) {
 		return
 	}
 	v, _, _, _ := c.chains[k.Chain].Take(wire.Key(k.KeyID))
-	c.floor = max(c.floor, v+wire.Version(k.VersionOffset)+1) // the deletion's
+	c.floor = max(c.floor, v+wire.Version(k.VersionOffset)+1) // the version of the deletion
 	delete(c.keys, name)
 	c.replaced[name] = time.Now()
 }
 
-// Key is a key's present state; nil: there is none.
+// Key returns a key's present state; nil: the key does not exist.
 func (c *Controller) Key(name string) *admin.Key {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 // that was not freed. If the file has other allocations, which may still be written to, the batch's
 // buffers in it are copied, like buffers outside of files. So use an allocator only for one batch's
 // builders, and allocate nothing else with it until the batch is appended; or release the other
-// builders before. An allocation that grows leaves its old space in the file unused: use Reserve.
-// Reserve.
+// builders before. An allocation that grows leaves its old space in the file unused: call the
+// builder's Reserve.
 type Allocator struct {
 	files *Files
 	each  int

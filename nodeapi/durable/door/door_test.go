@@ -276,7 +276,7 @@ func TestKeysOfAForger(t *testing.T) {
 			if len(now.Kvs) > 0 {
 				counted = now.Kvs[0].ModRevision
 			}
-			if who > 0 { // the guess: the others of this burst have then created theirs
+			if who > 0 { // the guess: the other transactions of this burst have created their keys by then
 				counted = next + int64(who)
 			}
 			work.Go(func() { _, _ = evil.Txn(t.Context(), makes("ns", burst*100+who, counted)) })

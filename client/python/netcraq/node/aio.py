@@ -741,7 +741,7 @@ class _Kept:
 
 
 class _Given:
-    """A lock or registration that is given back when the client is closed."""
+    """A lock or registration that is released when the client is closed."""
 
     async def _give_back(self, timeout: float) -> None:
         raise NotImplementedError

@@ -102,7 +102,7 @@ final class Segment {
         return Words.word(piece(number), place(number) + FIRST);
     }
 
-    /** The number of bytes of records (upper half) and of records (lower half) of an object. */
+    /** The number of bytes of records (upper half) and the number of records (lower half) of an object. */
     long state(long number) {
         return Words.word(piece(number), place(number) + STATE);
     }

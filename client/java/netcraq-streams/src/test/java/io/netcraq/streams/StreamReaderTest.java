@@ -179,7 +179,7 @@ class StreamReaderTest {
                     total++;
                 }
                 batch.release();
-                if (++batches == 20) { // and another reader of the same name continues
+                if (++batches == 20) { // stop here; another reader of the same name continues
                     reader.close();
                     reader = StreamReader.open(options(mode).consumer("me"));
                 }
@@ -205,7 +205,7 @@ class StreamReaderTest {
                 server.append("s", 1, "x" + round);
                 int kill = round;
                 CompletableFuture<Void> killer = beside(() -> {
-                    if (kill % 2 == 0) { // while the reader waits, or without its notice
+                    if (kill % 2 == 0) { // kill while the reader waits; otherwise before it reads
                         Thread.sleep(50);
                     }
                     server.kill();
