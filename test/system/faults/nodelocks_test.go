@@ -44,7 +44,7 @@ type nodeLock struct {
 type nodeHold struct {
 	token        uint64
 	begun, taken time.Time // of the call that acquired it
-	lapses       time.Time // a lower bound, if nothing keeps the lease alive; otherwise zero
+	lapses       time.Time // earliest end of a lease that nothing keeps alive; otherwise zero
 	released     time.Time // by then it was surely released; zero: unknown
 	lost         <-chan struct{}
 }
