@@ -4,7 +4,7 @@
 # waits in real time; it repeats a test that fails once, and records it in out/flaky.csv.
 
 # Packages whose tests make networks, start etcd or other programs, or wait in real time. The
-# longest come first, so that none remains at the end.
+# longest come first, so that the run does not end with one.
 SYSTEM := ./test/system/lifecycle ./cmd/netcraq ./client/etcd/guarded ./test/system/faults ./test/system/late ./cni-plugin/agent \
   ./etcd-monitor/gateway ./switch/ebpf ./test/system/inprocess ./switch/p4rtserver ./switch/ports ./switch/stf ./switch/offload \
   ./switch/queues ./cni-plugin/ingressfilter ./cni-plugin/kube ./cni-plugin/kube/podapi \

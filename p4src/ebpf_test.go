@@ -45,7 +45,7 @@ func TestScenariosInKernel(t *testing.T) {
 type kernel struct {
 	*interpreter // for the names and widths of entries
 	device       target.Device
-	sockets      map[uint32]int // by port: an AF_PACKET socket on the other end of its veth pair
+	sockets      map[uint32]int // by port: AF_PACKET socket on the other end of its veth pair
 
 	mu      sync.Mutex
 	packets []output // packet-ins since the last send
@@ -54,8 +54,8 @@ type kernel struct {
 func newKernel(t *testing.T, profile int, hook ebpf.Hook) *kernel {
 	t.Helper()
 	k := &kernel{interpreter: newInterpreter(t, profile, nil), sockets: map[uint32]int{}}
-	// The namespace is this thread's until the end of this function; it lives as long as the switch
-	// and the sockets.
+	// This thread is in the namespace until the end of this function. The namespace exists as long
+	// as the switch and the sockets.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	home, err := netns.Get()

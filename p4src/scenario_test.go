@@ -24,16 +24,16 @@ import (
 // transcript out. People can read them, and they run on any target: on the interpreter in this
 // process (TestScenarios), and on switches over P4Runtime and real interfaces (TestTargets).
 //
-//	switch [profile=128]                           a new switch with the program and nothing in its tables
+//	switch [profile=128]                           a new switch with the program and empty tables
 //	port PORT fabric|closed | port PORT host principal=P [address=A] [open]    port_trust
 //	lease SESSION[-SESSION] PORT | no-lease SESSION     session_lease
 //	grant P REALM [read] [write]                   access; the default is nothing
-//	rate PORT PACKETS                              host_rate: so many at once, and none after them
+//	rate PORT PACKETS                              host_rate: accepts that many packets, and none after them
 //	address ADDR                                   local_address
 //	peer CHAIN PORT [predecessor] [tail] [member]  chain_peer; peer none: its default entry
 //	chain N role=R epoch=E [frozen] [lease] [head=A next=A tail=A service=A ack-group=G reply-group=G]
 //	no-chain N
-//	slot KEY N [realm=R] | no-slot KEY | store ADDR     key_index; the realm is 1 unless it is given
+//	slot KEY N [realm=R] | no-slot KEY | store ADDR     key_index; the default realm is 1
 //	route PREFIX port=N mac=M | route PREFIX controller
 //	group ID PORT:INSTANCE ...                     a multicast group
 //	send PORT OP key=K [flags=F|F] [epoch= session= request= version= value= tombstone status= principal=] [from=A:P] [to=A:P] [ttl=N] [spoil=HOW]
@@ -416,7 +416,7 @@ func (s *scenario) frame(p []string, o map[string]string) ([]byte, error) {
 	return spoil(frame, o["spoil"])
 }
 
-// spoil damages a frame in the way that how names.
+// spoil damages a frame in a named way.
 func spoil(frame []byte, how string) ([]byte, error) {
 	ip, udp, netcraq := frame[14:], frame[34:], frame[42:]
 	what, value, _ := strings.Cut(how, ":")

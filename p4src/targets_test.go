@@ -97,13 +97,13 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// process is a switch in a network namespace of its own, with a veth pair for each port of the
+// process is a switch in its own network namespace, with a veth pair for each port of the
 // scenarios.
 type process struct {
 	client    *p4rt.Client
 	info      *p4rt.Info
 	installed map[string]bool
-	sockets   map[uint32]int // by port: an AF_PACKET socket on the other end of its veth pair
+	sockets   map[uint32]int // by port: AF_PACKET socket on the other end of its veth pair
 	process   *os.Process
 
 	mu      sync.Mutex
@@ -169,8 +169,8 @@ func startTarget(t *testing.T, command []string, profile int) device {
 	check(t, err)
 	p := &process{info: info, installed: map[string]bool{}, sockets: map[uint32]int{}}
 
-	// The namespace is this thread's until the end of this function; it lives as long as the switch
-	// and the sockets.
+	// This thread is in the namespace until the end of this function. The namespace exists as long
+	// as the switch and the sockets.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	home, err := netns.Get()

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *              realm of its own, or  ┌────────┐ grant
- *   Dispatch ─▶ the controller? ─ no ▶│ access │──────▶ enough? ─ no ─▶ answered DENIED, or dropped
- *                   │ yes            └────────┘           │ yes
- *                   └────────────────────────────────────▶└──▶ Lease
+ *               its own realm, or        ┌────────┐ grant
+ *   Dispatch ──▶ the controller? ── no ─▶│ access │──────▶ enough? ── no ─▶ answer DENIED, or drop
+ *                 │ yes                  └────────┘          │ yes
+ *                 └─────────────────────────────────────────▶└──▶ Lease
  *
  * May the packet's principal use the key's realm in this way? The switch that gives the answer
  * checks this before it uses any register: a member for a READ, the head for a write, and the tail

@@ -2,7 +2,7 @@
  *
  *                   ┌── LEASE, FETCH, SYNC ──▶ DispatchController ──▶ LEASE, FETCH, LEARN, SESSION
  *                   │
- *   Lookup ──▶ KV_OP┼── ACK, replies ────────▶ DispatchLearning ────▶ LEARN, or nothing
+ *   Watch ───▶ KV_OP┼── ACK, replies ────────▶ DispatchLearning ────▶ LEARN, or nothing
  *                   │
  *                   ├── STAMPED ─────────────▶ DispatchStamped ─────▶ STORE, COMMIT, FAIL
  *                   │

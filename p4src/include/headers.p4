@@ -25,28 +25,28 @@ enum bit<8> kv_op_t {
     READ_REPLY  = 2,
     WRITE       = 3,
     WRITE_REPLY = 4,
-    ACK         = 5,
-    CAS         = 6,
+    ACK         = 5,    // a version of a key is committed
+    CAS         = 6,    // compare the version and swap the value
     CAS_REPLY   = 7,
-    SYNC        = 8,
-    LEASE       = 9,
+    SYNC        = 8,    // from the controller: copy a slot or a session's record into the switch
+    LEASE       = 9,    // from the controller: a lease to answer reads
     LEASE_REPLY = 10,
-    FETCH       = 11,
+    FETCH       = 11,   // from the controller: return a slot or a session's record
     FETCH_REPLY = 12,
     SYNC_REPLY  = 13,
-    NOTIFY      = 14
+    NOTIFY      = 14    // to a server that watches the key: a version is committed
 }
 
 /* The netcraq.flags of requests and of packets between switches. In replies the same byte is the
  * status. */
-const bit<8> EVENTUAL        = 0x01;
-const bit<8> DIRTY_FORWARDED = 0x02;
-const bit<8> TO_HEAD         = 0x04;
-const bit<8> STAMPED         = 0x08;
-const bit<8> BY_CAS          = 0x10;
-const bit<8> NO_REPLY        = 0x20;
-const bit<8> NEWEST          = 0x40;
-const bit<8> SESSION         = 0x80;
+const bit<8> EVENTUAL        = 0x01;     // READ: the last committed value of any member will do
+const bit<8> DIRTY_FORWARDED = 0x02;     // READ: a switch has forwarded it to the tail
+const bit<8> TO_HEAD         = 0x04;     // WRITE, CAS: a switch has forwarded it to the head
+const bit<8> STAMPED         = 0x08;     // WRITE, CAS: the head has decided, and set the epoch
+const bit<8> BY_CAS          = 0x10;     // STAMPED WRITE: it was a CAS
+const bit<8> NO_REPLY        = 0x20;     // STAMPED WRITE: the controller repeats it, so the tail only acknowledges
+const bit<8> NEWEST          = 0x40;     // FETCH: of the newest version. SYNC: start a session's record again
+const bit<8> SESSION         = 0x80;     // FETCH, SYNC: of a session's record instead of a slot
 
 const bit<8> STATUS_OK          = 0;
 const bit<8> STATUS_NOT_FOUND   = 1;
@@ -84,7 +84,7 @@ enum bit<8> trust_t {
  * 6864). netcraq.epoch would be free in a client's request, but a STAMPED write needs it for the
  * epoch, and the principal must stay with the write down to the tail. */
 typedef bit<16> principal_t;
-const principal_t CONTROLLER = 0xFFFF;    // of packets from the CPU port; it may do everything. No port has it, or 0
+const principal_t CONTROLLER = 0xFFFF;    // of packets from the CPU port; may do everything. No port has it or 0
 /* The bits of a realm in key_index, and of the principal that owns it. The bit above them marks the
  * key as closed. */
 const principal_t REALM = 0x7FFF;

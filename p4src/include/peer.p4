@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *            from a fabric port:         ┌────────────┐ yes ──▶ Watch
- *   Lookup ─ STAMPED, ACK, a reply, or ─▶│ chain_peer │
- *             or with the controller's    └────────────┘ no ───▶ dropped (Dispatch)
+ *              from a fabric port:         ┌────────────┐ yes ──▶ Watch
+ *   Lookup ──▶ STAMPED, ACK, a reply, or ─▶│ chain_peer │
+ *              in the controller's name    └────────────┘ no ───▶ dropped (Dispatch)
  *
  * Does the chain send this message by this port? A fabric port leads to another switch, and whoever
  * has taken over that switch can send anything. So this switch accepts a chain's message only from

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *             ┌─────────────────┐  newer, retry,         ┌─────────────────┐ version that
- *   Lease ───▶│ session_request │─ old, or of ────── … ─▶│ session_version │─ the request ─▶ SlotWriter
- *             └─────────────────┘  another lease? Version └─────────────────┘ was given
+ *             ┌─────────────────┐  newer, retry, old,     ┌─────────────────┐ the version that
+ *   Lease ───▶│ session_request │─ of another lease? ─ … ▶│ session_version │─ a retry was given ─▶ SlotWriter
+ *             └─────────────────┘                Version  └─────────────────┘
  *
  * A session numbers its writes. Each member records the session's last request number and the
  * version that the head gave it. So a retry is recognised as the same write, by a later head, too.

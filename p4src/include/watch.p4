@@ -8,8 +8,8 @@
  * A chain with watchers has a second ACK tree, which reaches the watchers' switches as well as the
  * members. Acknowledgements of watched keys take the second tree. Each switch decides that from its
  * own tables. If the tables of two switches differ, a watcher may miss a notification, and finds
- * the change by reading. Members never miss one, because both trees reach them. A key without
- * watchers costs no packet, and a chain without watchers costs one table lookup.
+ * the change by reading. Members miss no ACK, because both trees reach them. A key without watchers
+ * costs no packet, and a chain without watchers costs one table lookup.
  */
 #ifndef NETCRAQ_WATCH_P4
 #define NETCRAQ_WATCH_P4

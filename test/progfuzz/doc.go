@@ -7,7 +7,7 @@
 // BMv2. All engines must produce the same frames, registers and counters. If they differ, the tests
 // reduce the program to the part that makes them differ ([Program.Reduce]).
 //
-//	make fuzz-programs PROGRAMS=500 FROM=1   # needs root and p4c-bm2-ss; BMv2 where it is there
+//	make fuzz-programs PROGRAMS=500 FROM=1   # needs root and p4c-bm2-ss; uses BMv2 if installed
 //
 // testdata has compiled programs, so that a machine without p4c can run some, too. They are
 // programs that failed once, named by their seed.

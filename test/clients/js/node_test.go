@@ -1,4 +1,4 @@
-// Package js runs the tests of the Node.js library, client/js, whose package is in npm's form.
+// Package js runs the tests of the Node.js library in client/js, which is an npm package.
 package js
 
 import (

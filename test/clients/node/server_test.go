@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// nodeServer is the node API's server over a store in memory, which outlives it.
+// nodeServer is a node API server over a store in memory. The store outlives the server.
 type nodeServer struct {
 	t      testing.TB
 	socket string

@@ -1,21 +1,21 @@
 // Command testpod is the program in the pods of the cluster's tests, and in the cluster's pause
 // containers. It is static, and the only file of its image.
 //
-//	testpod pause               wait, and take in processes that lost their parent
-//	testpod serve               answer each HTTP request on port 8080 with the pod's name and who asked
-//	testpod get URL...          ask each, once; exit code 1 if one does not answer with 200
-//	testpod reach URL...        ask all at once, each for a little, and print what they answer
-//	testpod talk URL SECONDS    ask again and again by one connection, and print how often, and the longest time without an answer
-//	testpod pour URL SECONDS    read as much as comes by one connection, and print bytes a second
-//	testpod dials URL SECONDS   ask again and again, by a connection each time, and print how often a second
-//	testpod lookup NAME...      the addresses of each
-//	testpod send ADDRESS HEX    send a UDP datagram, and print what comes back within a second, in hexadecimal
-//	testpod attack NAME...      send what a hostile pod can (attack.go), and print how much was sent and what was answered
+//	testpod pause               wait, and reap orphaned processes
+//	testpod serve               answer each HTTP request on port 8080 with the pod's name and the client's address
+//	testpod get URL...          request each once; exit code 1 unless all answer with 200
+//	testpod reach URL...        request all at once, with a short time limit, and print the answers
+//	testpod talk URL SECONDS    send requests over one connection; print their number and the longest time without an answer
+//	testpod pour URL SECONDS    read data from one connection, and print the bytes per second
+//	testpod dials URL SECONDS   send requests, each on a new connection, and print their number per second
+//	testpod lookup NAME...      print the addresses of each name
+//	testpod send ADDRESS HEX    send a UDP datagram, and print the answer that comes within a second, in hexadecimal
+//	testpod attack NAME...      run attacks of a hostile pod (attack.go); print the number of packets sent and the answers
 //	testpod door SOCKET REQUEST...  send requests to the node API (door.go), and print the answers
-//	testpod program NAME...     use the node API by its library (program.go), and print what happened
-//	testpod besiege NAMESPACE SECONDS   do to the node API what a hostile pod can (besiege.go), and print what it got
-//	testpod kill PID KILL|TERM  end a process of the same container, and print when
-//	testpod probe               read a key of the chain, and print how long answers take
+//	testpod program NAME...     use the node API through its library (program.go), and print events
+//	testpod besiege NAMESPACE SECONDS   attack the node API as a hostile pod (besiege.go), and print the results
+//	testpod kill PID KILL|TERM  end a process of the same container, and print the time
+//	testpod probe               read a key of the chain, and print the latency
 package main
 
 import (

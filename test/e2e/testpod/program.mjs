@@ -11,7 +11,7 @@ const say = (event) => console.log(JSON.stringify(event))
 async function basics(client, key, other) {
   const watch = client.watch([key])
   const events = watch[Symbol.asyncIterator]()
-  let next = events.next() // it begins with that
+  let next = events.next() // starts the watch
   let last = ''
   for (let i = 0; i < 5; i++) {
     last = `value ${i}`

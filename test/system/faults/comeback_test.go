@@ -269,12 +269,11 @@ func TestComesBackInOneOfTwoChains(t *testing.T) {
 // minute after the overload. `make overload` is the long run, in which processes keep all CPUs
 // busy, so it also slows other tests. By default, only this test's switches are slowed, as by a CPU
 // quota of a cgroup: each is stopped for three quarters of the time.
-// holds them up: each is stopped for three quarters of the time.
 //
-//	NETCRAQ_OVERLOAD_SECONDS  how long there is too much to do (default 6)
-//	NETCRAQ_OVERLOAD_ENGINES  which switches, with commas: auto, interp, tc, xdp (default interp)
-//	NETCRAQ_OVERLOAD_BY       what there is too much of, with commas: quota, or the nice value of
-//	                          processes that keep the processors busy (default quota)
+//	NETCRAQ_OVERLOAD_SECONDS  duration of the overload (default 6)
+//	NETCRAQ_OVERLOAD_ENGINES  kinds of switches, separated by commas: auto, interp, tc, xdp (default interp)
+//	NETCRAQ_OVERLOAD_BY       kinds of overload, separated by commas: quota, or the nice value of
+//	                          processes that keep the CPUs busy (default quota)
 func TestOverload(t *testing.T) {
 	set := func(name, otherwise string) string {
 		if v := os.Getenv("NETCRAQ_OVERLOAD_" + name); v != "" {

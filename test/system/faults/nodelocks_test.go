@@ -44,7 +44,7 @@ type nodeLock struct {
 type nodeHold struct {
 	token        uint64
 	begun, taken time.Time // of the call that acquired it
-	lapses       time.Time // a lower bound, if nothing keeps the lease alive; otherwise zero
+	lapses       time.Time // earliest end of a lease that nothing keeps alive; otherwise zero
 	released     time.Time // by then it was surely released; zero: unknown
 	lost         <-chan struct{}
 }
@@ -73,7 +73,7 @@ func (c *nodeContest) once(p *node.Client, random *rand.Rand) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
 	defer cancel()
 	opts := []node.Option{node.Wait(2 * time.Second)}
-	abandons := random.IntN(10) == 0 // as a program does that dies
+	abandons := random.IntN(10) == 0 // like a program that crashes
 	h := &nodeHold{begun: time.Now()}
 	if abandons {
 		h.lapses = h.begun.Add(lockTTL)

@@ -90,7 +90,7 @@ func (s *nodeService) instance(p *node.Client, name, address string, random *ran
 		mayFail(s.t, "keeping an instance alive", err)
 	}
 	if random.IntN(2) == 0 {
-		return // as a program does that dies
+		return // like a program that crashes
 	}
 	if !mayFail(s.t, "taking an instance back", registered.Deregister(ctx)) {
 		s.mu.Lock()

@@ -23,13 +23,13 @@ import (
 // It repeats this with real switches, clients and time, while the cables lose, double and reorder
 // frames. `make survive` is the long run.
 //
-//	NETCRAQ_SURVIVE_ENGINES  which switches, with commas: auto, interp, tc, xdp, bmv2 (default auto)
-//	NETCRAQ_SURVIVE_SECONDS  of load (default 16)
-//	NETCRAQ_SURVIVE_KEYS     how many keys the chain has (default 200)
-//	NETCRAQ_SURVIVE_SLOTS    how many it has when, at the end, a last switch is brought in with little load beside it (default 0: none is)
-//	NETCRAQ_SURVIVE_LEASE    how long leases are, in ms (default 500)
-//	NETCRAQ_SURVIVE_SHORT    how long leases are while everything is prompt, in ms (default 0: as always); switches are lost then only
-//	NETCRAQ_SURVIVE_OUT      a folder for the figures
+//	NETCRAQ_SURVIVE_ENGINES  kinds of switches, separated by commas: auto, interp, tc, xdp, bmv2 (default auto)
+//	NETCRAQ_SURVIVE_SECONDS  duration of the load (default 16)
+//	NETCRAQ_SURVIVE_KEYS     number of keys in the chain (default 200)
+//	NETCRAQ_SURVIVE_SLOTS    number of keys when a last switch is brought in at the end, with writers only (default 0: it is not)
+//	NETCRAQ_SURVIVE_LEASE    duration of leases in ms (default 500)
+//	NETCRAQ_SURVIVE_SHORT    duration of leases in ms while everything is prompt; switches are killed only then (default 0: as LEASE)
+//	NETCRAQ_SURVIVE_OUT      folder for the figures
 func TestSurvive(t *testing.T) {
 	engines := strings.Split(setting("ENGINES", "auto"), ",")
 	if out := setting("OUT", ""); out != "" && os.Getenv(lab.EnvInside) == "" {

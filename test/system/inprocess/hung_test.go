@@ -60,7 +60,7 @@ func TestSessionsBesideAHungSwitch(t *testing.T) {
 // clients wait, although one member does not answer. The result says so for that member.
 func TestStateBesideAHungSwitch(t *testing.T) {
 	t.Parallel()
-	// without leases, so the controller gives up no member
+	// without leases and failover
 	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2, 3},
 		Lease: 0, Patience: 0}}})
 	r := x.controller()

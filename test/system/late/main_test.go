@@ -2,8 +2,8 @@
 // late, in another order, or after the caller has given up (package p4proxy). This must not lose
 // anything that was acknowledged.
 //
-//	NETCRAQ_LATE_ENGINES  which switches, with commas: auto, interp, tc, xdp, bmv2 (default interp,auto)
-//	NETCRAQ_LATE_SECONDS  how long TestLateMessages goes on with each engine and each store (default 12)
+//	NETCRAQ_LATE_ENGINES  kinds of switches, separated by commas: auto, interp, tc, xdp, bmv2 (default interp,auto)
+//	NETCRAQ_LATE_SECONDS  duration of TestLateMessages with each engine and each store (default 12)
 package late
 
 import (
