@@ -82,7 +82,7 @@ def at(found: dict[str, Any], percentile: int) -> float:
 
 
 def aims(rounds: list[dict[str, Any]]) -> list[Aim]:
-    """The aims: half of polling's latency, a fifth at the 99th percentile; one read of the source."""
+    """The aims: half of polling's latency, a fifth at the 99th percentile; one source read."""
     found = []
     for poll in (f"poll {every}" for every in POLLS):
         for percentile in PERCENTILES:
