@@ -35,7 +35,7 @@ from netcraq import node
 from netcraq.streams import arrow
 
 BUFFER = 4 << 20
-"""Bytes that a socket is asked to take; the kernel gives what it may."""
+"""The requested socket buffer in bytes; the kernel may give less."""
 
 
 class Done:

@@ -40,7 +40,7 @@ from topologies.network import ChainNetwork  # noqa: E402
 
 KEYS = 256
 OUTSTANDING = 32
-"""Of the throughput runs. BMv2 drops bursts of more than 32 frames a port."""
+"""Outstanding queries of the throughput runs. BMv2 drops bursts of more than 32 frames a port."""
 
 ENGINES: dict[str, dict[str, str]] = {
     "ebpf tc": {"switch": "embedded", "engine": "ebpf", "hook": "tc"},
@@ -51,7 +51,7 @@ ENGINES: dict[str, dict[str, str]] = {
 REFERENCE = "BMv2"
 
 NEAR_CEILING = 0.8
-"""From this share of the reflector's throughput on, the generator may be what is measured."""
+"""At this share of the reflector's throughput and above, the generator may be the bottleneck."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ CASES = [
     Case(4, "mixed, 5 % writes", ("--mix", "get=95,put=5")),
 ]
 CPU = "0"
-"""Where the first queries are sent. Frames stay on the CPU that sent them, so with a switch in the
-kernel this one core does all the work.
+"""The CPU that sends the first queries. Frames stay on the CPU that sent them, so with a switch in
+the kernel this one core does all the work.
 """
 MODES = {"throughput": ("-n", str(OUTSTANDING)), "serial": ("--serial",)}
 

@@ -37,7 +37,7 @@ JOBS = {
     "put": "put of a key",
     "watch": "put until told",
 }
-"""What ``netcraq-doors coordinate`` calls them, and what they are called here."""
+"""The jobs of ``netcraq-doors coordinate``, and their names in the tables."""
 
 MEMORY = Path("/dev/shm")
 

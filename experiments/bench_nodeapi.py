@@ -69,8 +69,8 @@ GRPC_TCP = Door("gRPC, TCP", "grpc", "grpc-tcp")
 DOORS = (ECHO, JSON, COMPACT, GRPC_UNIX, GRPC_TCP)
 
 ARTICLE = {("gRPC", "calm"): 600, ("gRPC", "busy"): 1800, ("JSON", "calm"): 200, ("JSON", "busy"): 600}
-"""What the article says of Node.js services and a sidecar in Go, in microseconds a call: "Inner Pod
-Communication in Pipedrive Using Streaming Unix Domain Sockets" (2023).
+"""The latencies in the article about Node.js services and a sidecar in Go, in microseconds a call:
+"Inner Pod Communication in Pipedrive Using Streaming Unix Domain Sockets" (2023).
 """
 
 

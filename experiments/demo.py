@@ -51,15 +51,14 @@ except ImportError as missing:
     sys.exit(f"{missing}: {launch.NO_MININET}")
 
 PROFILE = 8192
-"""Kubernetes' values are long: this profile holds four of five of them as they are, the paper's 128
-bits none (experiments/data/README.md).
+"""Kubernetes' values are long: this profile holds four of five of them unchanged; the paper's 128
+bits hold none (experiments/data/README.md).
 """
 
 
 LEASE_MS = 1000
-"""What is shown here is what a chain does while it is whole. On a machine that compiles beside it a
-lease of 200 ms, which topology files have where they say none, runs out now and then, and a member
-is given up that is there.
+"""The demonstration shows an intact chain. On a machine that also compiles, the default lease of
+200 ms sometimes expires, and the chain removes a live member.
 """
 
 

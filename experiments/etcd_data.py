@@ -38,7 +38,7 @@ class Entry:
     key: str
     value: bytes
     lease: int = 0
-    """The etcd TTL lease that the key hangs on; 0: none."""
+    """The key's etcd TTL lease; 0: none."""
 
 
 def read_export(path: Path = EXPORT) -> list[Entry]:
@@ -147,7 +147,7 @@ class Request:
     """A row of a trace."""
 
     seconds: float
-    """Since the trace's start."""
+    """Time since the trace's start."""
     kind: str
     """``get``, ``range``, ``txn-put``, ``txn-delete``, ``txn``, ``LeaseGrant`` or ``Status``."""
     key: str

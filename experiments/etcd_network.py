@@ -31,24 +31,24 @@ from topologies.controller import ADMIN
 from topologies.network import ChainNetwork, NodeError
 
 HERE, THERE = "169.254.79.1", "169.254.79.2"
-"""This machine's and the host's ends of the cable: of this link alone (RFC 3927), so that they are
-not those of any other.
+"""This machine's and the host's ends of the cable. The addresses are link-local (RFC 3927), so they
+conflict with no others.
 """
 
 CABLE = ("nq-mgmt", "nq-mgmt-host")
 ETCD, PROMETHEUS, GATEWAY, METRICS, PROXY = 12379, 19090, 2379, 2382, 23790
 IN_TURN, IN_TURN_METRICS = 2389, 2392
-"""TCP ports. Debian's packages have etcd and Prometheus run at their usual ones. An etcd has three:
-for clients, its fellows and its health; the next one's are ten higher.
+"""TCP ports. They differ from the usual ones, where Debian's packages run etcd and Prometheus. An
+etcd member has three: for clients, its peers and its health; the next member's are ten higher.
 """
 
 HOST = "h1"
 LEASE_MS = 1000
-"""Of reads: clients, gateway, etcd and Prometheus can keep the controller from a CPU for longer
-than the usual 200 ms.
+"""The read lease: clients, gateway, etcd and Prometheus can keep the controller off the CPU for
+longer than the usual 200 ms.
 """
 SAMPLES, WINDOW = "500ms", "2s"
-"""How often Prometheus asks, and what it takes rates over."""
+"""Prometheus's scrape interval, and the window of its rates."""
 BENCHMARK = "etcd-benchmark"
 """etcd's own tool, which ``make bench-etcd`` builds into bin/."""
 

@@ -52,21 +52,19 @@ except ImportError as missing:
     sys.exit(f"{missing}: {launch.NO_MININET}")
 
 WIDTH = 80
-"""Columns that the report may use."""
+"""The maximum width of the report, in columns."""
 AT_ONCE = ("--placement-admit-after", "0s")
-"""A flag of the controller: how long a key must be hot before it is placed. Someone waits here."""
+"""The controller's flag for how long a key must be hot before it is placed. A person waits here."""
 PREFIX = "/bench/"
-"""The first part of the names of the load's keys (experiments/peers)."""
+"""The prefix of the load's keys (experiments/peers)."""
 MIX = ["--zipf", "0.99", "--mix", "get=95,put=5"]
 HOT_RATE, MIX_RATE = 1000, 2000
 FAILOVER_RATES = {"get": 400, "put": 100}
 """Requests a second of each load."""
 NATIVE_KEYS = 16
-"""Keys of the chain's own, for the native client."""
+"""Keys of the chain for the native client."""
 ENOUGH, GOOD = 0.5, 0.7
-"""The share of the mix's reads that the network must answer, and the one at which it is not waited
-for any longer.
-"""
+"""The share of the mix's reads that the network must answer, and the share that ends the wait."""
 WAYS = {
     "etcd": "etcd",
     "from_etcd": "gateway, from etcd",

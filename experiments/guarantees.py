@@ -34,7 +34,7 @@ from experiments.figures.systems import NETCHAIN, PAPER, Failed  # noqa: E402
 from experiments.provenance import versions  # noqa: E402
 
 WHOLE = "NetCRAQ with leases"
-"""The shipped program as it is measured: its chains require leases, which is the default."""
+"""The measured variant of the shipped program: its chains require leases, which is the default."""
 
 CHAIN, NAME = "include/chain.p4", "netcraq"
 

@@ -42,11 +42,11 @@ except ImportError as missing:
     sys.exit(f"{missing}: {launch.NO_MININET}")
 
 AT_ONCE = ("--placement-admit-after", "0s")
-"""Of the controller: how long a key has to be hot before it is placed. Somebody watches here."""
+"""The controller's flag for how long a key must be hot before it is placed. A person waits here."""
 FILLING = 64
-"""Writes on their way at once while the keys are filled: a disk syncs many as fast as one."""
+"""Outstanding writes while the keys are filled: a disk syncs many as fast as one."""
 ENOUGH = 0.5
-"""The share of reads that the network is to answer."""
+"""The share of reads that the network must answer."""
 
 
 class Story:

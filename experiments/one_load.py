@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 Measured = dict[str, list[dict[str, float]]]
-"""Repetitions by the name of a case."""
+"""Repetitions, by the name of a case."""
 
 
 class Failed(Exception):

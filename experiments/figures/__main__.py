@@ -165,7 +165,7 @@ def write(
 
 
 BESIDE = [programs.NAME, failover.NAME, peers.NAME]
-"""Figures that are measured and drawn in ways of their own."""
+"""Figures with their own measuring and drawing code."""
 
 
 def arguments() -> argparse.ArgumentParser:

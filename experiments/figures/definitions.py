@@ -31,13 +31,15 @@ class Options:
 
     seconds: float = 0.4
     outstanding: Sequence[int] = (2, 8, 32)
-    """Queries on their way at a time. BMv2 drops bursts of more than 32 frames a port."""
+    """Candidates for the number of outstanding queries. BMv2 drops bursts of more than 32 frames a
+    port.
+    """
     looks: int = 3
-    """Slices at each number of queries on their way, to find the best one."""
+    """Slices at each number of outstanding queries, to find the best one."""
 
 
 Measure = Callable[[Network, int, float, Options], dict[str, Any]]
-"""(network, switches, x, options): what was measured, ``y`` and more."""
+"""(network, switches, x, options): the measured values, ``y`` and more."""
 
 
 @dataclass(frozen=True)
@@ -54,18 +56,18 @@ class Figure:
     explanation: str
     ratios: tuple[Ratio, ...] = ()
     reflector: bool = False
-    """Whether what the load reaches against a bare reflector belongs into it."""
+    """Whether to draw the rate that the load reaches against a bare reflector."""
     second: tuple[str, str] | None = None
-    """What goes on a second axis: its name among what was measured, and the axis' label."""
+    """The second axis: the name of its measured value, and the axis' label."""
     curve: str | None = None
-    """The name of another figure's list of [x, y] that this one draws, instead of measurements of
-    its own.
+    """The name of another figure's list of [x, y] that this figure draws instead of its own
+    measurements.
     """
     log: bool = False
     why: Callable[[Store, str], str] | None = None
-    """Says for an engine, from what was measured, why a ratio falls short of the paper's."""
+    """Explains for an engine, from the measurements, why a ratio is below the paper's."""
     counted: bool = False
-    """What is counted is the same each time: once for each network is enough."""
+    """The measurement counts, with the same result each time: one for each network is enough."""
 
 
 def attainable(net: Network, host: str, writes: int, options: Options, dirty_ttl: int = 0) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from topologies.nodes import NodeError
 
 NAME = "failover"
 SYSTEMS = (SHIPPED, NETCHAIN)
-"""The paper's program has no controller that handles failures."""
+"""The paper's program is missing: it has no controller that handles failures."""
 
 TITLE = "Throughput and latency while a switch dies and is brought back"
 VICTIM = "s3"
@@ -36,7 +36,7 @@ LEASE_MS = 200
 SHORT_MS = 50
 TIMES = timeline_run.Times(before=4.0, away=2.0, after=5.0)
 WIDTH = 0.05
-"""Seconds of a row: some 250 reads and 70 writes."""
+"""Seconds of a row: about 250 reads and 70 writes."""
 
 KINDS = {"reads": "-", "writes": "--"}
 
@@ -61,8 +61,7 @@ OUTAGES = {
     "recovery_read_ms": "no read for (ms)",
     "recovery_seconds": "a member again after (s)",
 }
-"""What the table has: the longest times in which nobody got an answer, and how long it took from
-the restart on.
+"""The table's values: the longest times without any reply, and the recovery time after the restart.
 """
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 WIDEST = 0.15
-"""An interval that is wider than this share of its median says little: the ratio is uncertain."""
+"""If an interval is wider than this share of its median, the ratio is uncertain."""
 
 CONFIDENCE = 0.95
 
@@ -51,10 +51,10 @@ class Estimate:
     middle: float
     low: float
     high: float
-    """The interval; the least and the greatest where there are too few pairs for one."""
+    """The interval is low to high; with too few pairs, the least to the greatest value."""
     pairs: int
     enough: bool
-    """Whether there are pairs enough for an interval."""
+    """Whether there are enough pairs for an interval."""
 
     @property
     def width(self) -> float:

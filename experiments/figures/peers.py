@@ -37,8 +37,8 @@ SOCKET, KERNEL = "NetCRAQ, client's socket", "NetCRAQ, load from the kernel"
 SYSTEMS = (ETCD, ETCD_ONE, REDIS, MEMCACHED, SOCKET, KERNEL)
 
 MEASURES = {0: ("read", "p50"), 1: ("write", "p50"), 2: ("read", "rate"), 3: ("write", "rate")}
-"""By x: what is asked, and what is measured: microseconds with one query on its way, or queries a
-second with 64.
+"""By x: the operation, and the measured value: microseconds with one outstanding query, or queries
+a second with 64.
 """
 
 OUTSTANDING = 64

@@ -26,7 +26,7 @@ COLOURS = {SHIPPED: "tab:blue", PAPER: "tab:red", NETCHAIN: "tab:orange"}
 STYLES = {"ebpf tc": "-", "ebpf xdp": "--", "interp": "-.", "BMv2": ":"}
 
 Series = dict[tuple[str, str], dict[float, list[float]]]
-"""By system and engine: the measurements at each x."""
+"""The measurements at each x, by system and engine."""
 
 
 def series(store: Store, figure: Figure, name: str = "y") -> Series:

@@ -59,8 +59,8 @@ SUMS: dict[str, dict[str, dict[str, int]]] = {
         }
     },
 }
-"""How often a chain of four processes which kind of packet for a query of the client at the head.
-The entry "" is for all systems that have none of their own.
+"""How often a chain of four processes each kind of packet for a query of the client at the head.
+The entry "" is for all systems without an entry.
 """
 
 

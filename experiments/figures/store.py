@@ -24,7 +24,7 @@ class Point:
     x: float
     repetition: int
     cpus: str = "one"
-    """What everything that forwards could use (:data:`experiments.figures.processors.PLACES`)."""
+    """The CPUs for all forwarding (:data:`experiments.figures.processors.PLACES`)."""
 
 
 class Store:

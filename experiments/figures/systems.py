@@ -30,7 +30,7 @@ PAPER = "NetCRAQ as in the paper"
 NETCHAIN = "NetChain"
 SYSTEMS = (SHIPPED, PAPER, NETCHAIN)
 BITS = 128
-"""Of values: the paper's."""
+"""The values' size, as in the paper."""
 
 
 class Failed(Exception):
@@ -47,7 +47,7 @@ class Network:
         self.net = net
         self.cpus = cpus
         self.best: dict[tuple[Any, ...], int] = {}
-        """Queries on their way at which a load had the highest rate, by what the load was."""
+        """The number of outstanding queries with the highest rate, by load."""
         self._file = file
         self._filled = False
         self._home = os.readlink("/proc/thread-self/ns/net")

@@ -21,19 +21,19 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Engines are where programs are measured.
+// Engines are the engines for measurements.
 var Engines = []string{"tc", "xdp", "interp"}
 
 const cpuPort = 510
 
-// bench is a case on an engine, ready to be measured.
+// bench is a case on an engine, ready for measurement.
 type bench interface {
-	// run processes the case's frame n times, and says what one time takes.
+	// run processes the case's frame n times, and returns the average duration.
 	run(n int) (time.Duration, error)
 	io.Closer
 }
 
-// open sets a case up.
+// open sets up a case.
 func open(c *Case, engine string) (bench, error) {
 	program, info, err := tablefill.Parse(c.Program.JSON, c.Program.P4Info)
 	if err != nil {
@@ -78,8 +78,8 @@ func (c *Case) fill(p target.Pipeline, info *p4rt.Info) error {
 type interpreted struct {
 	*Case
 	p      *interp.Pipeline
-	frame  []byte   // the case's, as the last change left it
-	zero   [][]byte // for each of Changes.Zeros
+	frame  []byte   // the case's frame, with the changes so far
+	zero   [][]byte // the initial content of each of Changes.Zeros
 	buffer interp.Buffer
 }
 
@@ -108,7 +108,7 @@ func openInterpreter(c *Case, program *bmv2json.Program, info *p4rt.Info) (bench
 	return b, nil
 }
 
-// once processes the frame, changed, and returns how many frames came out.
+// once applies the changes, processes the frame, and returns the number of output frames.
 func (b *interpreted) once() (int, error) {
 	for _, at := range b.Changes.Counts {
 		binary.BigEndian.PutUint32(b.frame[at:], binary.BigEndian.Uint32(b.frame[at:])+1)
@@ -122,7 +122,7 @@ func (b *interpreted) once() (int, error) {
 	return len(b.buffer.Outs), nil
 }
 
-// run measures with the changes, and takes off what only the changes take.
+// run measures with the changes, and subtracts the time of resetting the registers.
 func (b *interpreted) run(n int) (time.Duration, error) {
 	start := time.Now()
 	for range n {
@@ -147,7 +147,7 @@ func (b *interpreted) Close() error { return nil }
 // inKernel is a case on the eBPF engine.
 type inKernel struct {
 	device target.Device
-	space  netns.NsHandle // of its ports
+	space  netns.NsHandle // the namespace of its ports
 	*ebpf.Prepared
 }
 
@@ -161,7 +161,7 @@ func openKernel(c *Case, xdp bool, program *bmv2json.Program, info *p4rt.Info) (
 			b.Close()
 		}
 	}()
-	// The ports are in a network namespace of their own, which lives as long as the device.
+	// The ports have their own network namespace, which lives as long as the device.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	home, err := netns.Get()
@@ -197,7 +197,7 @@ func openKernel(c *Case, xdp bool, program *bmv2json.Program, info *p4rt.Info) (
 			return nil, err
 		}
 	}
-	// Measured is the program that runs once the tables have been left alone for a moment.
+	// Measure the program that runs once the tables have been unchanged for a moment.
 	if err := ebpf.Specialise(b.device); err != nil {
 		return nil, err
 	}
@@ -220,7 +220,7 @@ func (b *inKernel) Close() (err error) {
 	return err
 }
 
-// Result is what a case took on an engine, in nanoseconds, in each round.
+// Result is the duration of a case on an engine, in nanoseconds, in each round.
 type Result struct {
 	System string    `json:"system"`
 	Kind   string    `json:"kind"`
@@ -228,8 +228,8 @@ type Result struct {
 	Rounds []float64 `json:"rounds"`
 }
 
-// Measure measures cases on an engine in rounds: in each all of them, each n times, forwards and
-// backwards in turn.
+// Measure measures cases on an engine in rounds. Each round has all cases, each n times; the order
+// alternates between forwards and backwards.
 func Measure(cases []Case, engine string, rounds, n int, step func(done, of int)) ([]Result, error) {
 	results := make([]Result, len(cases))
 	benches := make([]bench, len(cases))
