@@ -3,9 +3,8 @@
 //
 // The switches are set up for a chain of four in a line, with the client at the head:
 //
-// h1 ── s1 ── s2 ── s3 ── s4
-//
-//	head  replica     tail
+//	h1 ── s1 ── s2 ── s3 ── s4
+//	      head  replica     tail
 //
 // Each kind of packet that a read or a write of that client sends through the chain is one [Case]
 // for each system. Cases are measured in turn, so that other work on the machine affects all

@@ -1,13 +1,10 @@
 // Package replay replays a real cluster's etcd requests: the recorded trace of experiments/data, at
 // its own speed or faster, through any etcd endpoint.
 //
-// trace (when, what, which key, how many bytes) ─┐
-//
-//	├─▶ requests at their times ──▶ etcd, or a gateway before it
-//
-// export (keys and values) ──────────────────────┘        │
-//
-//	└─▶ each get: who answered it, was it right
+//	trace (when, what, which key, how many bytes) ─┐
+//	                                               ├─▶ requests at their times ──▶ etcd, or a gateway before it
+//	export (keys and values) ──────────────────────┘        │
+//	                                                        └─▶ each get: who answered it, was it right
 //
 // The trace has no values. A key in the export is written with its value there. Any other key is
 // written with the value of a neighbouring key in the same directory, because a new pod's object
