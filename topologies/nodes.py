@@ -309,8 +309,7 @@ def bmv2_executable() -> str | None:
 
 
 def _has_thrift(executable: str) -> bool:
-    """Return whether this BMv2 was built with Thrift: then its server needs a port for each switch.
-    """
+    """Return whether this BMv2 was built with Thrift: then each switch needs a Thrift port."""
     return "--thrift-port" in subprocess.run([executable, "--help"], capture_output=True, text=True, check=False).stdout
 
 

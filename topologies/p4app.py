@@ -564,8 +564,7 @@ class _Reader:
         )
 
     def program(self, file: dict[str, Any]) -> None:
-        """Check only that the named program is NetCRAQ's and exists: the switches get p4c's output.
-        """
+        """Check only that the named program is NetCRAQ's and exists: switches get p4c's output."""
         for key in ("program", "p4_src"):
             if key not in file:
                 continue
