@@ -89,7 +89,8 @@ def read(o: argparse.Namespace, files: arrow.Files | None) -> Iterator[pa.Record
 
 def made(o: argparse.Namespace, files: arrow.Files | None) -> Iterator[pa.RecordBatch]:
     """Yield new batches with different numbers. If there are files, the numbers are written
-    directly into one."""
+    directly into one.
+    """
     template = np.arange(o.rows, dtype=np.int64)
     names = [f"c{i}" for i in range(o.columns)]
     memory = [np.empty(o.rows, np.int64) for _ in names]

@@ -110,7 +110,8 @@ def cases(quick: bool) -> list[Case]:
 
 def processes(case: Case, way: str, directory: str, where: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the processes to start, in order: each one's role, and the arguments of its
-    arrow_step.py."""
+    arrow_step.py.
+    """
     common = ["--socket", where, "--rows", str(case.rows), "--columns", str(COLUMNS)]
     if case.part == CACHE:
         for _ in range(case.count):

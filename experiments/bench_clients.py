@@ -97,7 +97,8 @@ def inside(kind: str, at_once: int, seconds: float) -> None:
 
 def one(net: Any, kind: str, at_once: int, seconds: float) -> tuple[int, float]:
     """Run a client in the host. Return the number of reads, and the processor time of the client's
-    process."""
+    process.
+    """
     from topologies import nodes
 
     if kind == "netcraqctl":

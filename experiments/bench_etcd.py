@@ -289,7 +289,8 @@ def judge_load(found: dict[str, dict[str, list[dict[str, Any]]]]) -> list[tuple[
 
 def judge_unplaced(found: dict[str, dict[str, list[dict[str, Any]]]]) -> list[tuple[str, str, str, str]]:
     """Judge etcd's own benchmark on keys that are not placed, relative to etcd itself and to
-    grpc-proxy."""
+    grpc-proxy.
+    """
     rows = []
     for name, ways in found.items():
         rows.append((f"{name}, not placed: etcd", f"{median([r['rate'] for r in ways['etcd']]):,.0f} a second", "", ""))

@@ -153,7 +153,8 @@ class Share:
 
     def _probe(self) -> tuple[Path | None, str]:
         """Return our own cgroup, if we may make one: version 1's, or version 2's if cpu is
-        delegated."""
+        delegated.
+        """
         tries = []
         for parent, name in ((Path("/sys/fs/cgroup/cpu"), "cpu.cfs_quota_us"), (Path("/sys/fs/cgroup"), "cpu.max")):
             group = parent / f"netcraq-bench-{os.getpid()}"
