@@ -158,7 +158,7 @@ def appended(o: argparse.Namespace, client: node.Client, files: arrow.Files | No
     return append
 
 
-# ---- What is done with them ----
+# ---- Work on batches ----
 
 
 def change(batch: pa.RecordBatch, at: int) -> pa.RecordBatch:

@@ -266,7 +266,7 @@ def go(options: argparse.Namespace, todo: list[Case], say: Callable[[str], None]
     }
 
 
-# ---- What it says ----
+# ---- Output ----
 
 
 def ratios(ways: dict[str, list[dict[str, Any]]], way: str, other: str, what: str) -> list[float]:

@@ -216,7 +216,7 @@ def file_system(path: str, mounts: str = "") -> str:
     return kind
 
 
-# ---- What it says ----
+# ---- Output ----
 
 
 def tables(measured: Measured, loads: tuple[str, ...]) -> Iterator[Table]:

@@ -79,7 +79,7 @@ def case(door: Door, language: str, load: str) -> str:
     return f"{door.name} | {language} | {load}"
 
 
-# ---- What is needed ----
+# ---- Installation ----
 
 
 def install() -> dict[str, str]:
@@ -93,7 +93,7 @@ def install() -> dict[str, str]:
     else:
         for name in ("package.json", "package-lock.json"):
             shutil.copy(SOURCES / name, INSTALLED / name)
-        # What npm would build is optional: the packages work without it.
+        # Native builds by npm are optional: the packages work without them.
         npm = ["npm", "install", "--no-save", "--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund"]
         once(INSTALLED / ".npm", [INSTALLED / "package-lock.json"], npm, missing, "Node.js")
     return missing
@@ -239,7 +239,7 @@ def go(options: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-# ---- What it says ----
+# ---- Output ----
 
 
 def median(measured: Measured, door: Door, language: str, load: str, what: str) -> float | None:

@@ -428,7 +428,7 @@ def go(options: argparse.Namespace, todo: list[Case], say: Callable[[str], None]
     }
 
 
-# ---- What it says ----
+# ---- Output ----
 
 
 def median(rounds: list[dict[str, Any]], what: str) -> float:

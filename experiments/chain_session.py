@@ -189,7 +189,7 @@ class ChainRun:
             queries.write_seconds.append(answered - asked)
         else:
             queries.read_seconds.setdefault(client.switch, []).append(answered - asked)
-            # what is a digest, which is resolved when all writes are known
+            # a digest, which is resolved when all writes are known
             queries.operations.append(Operation(name, False, what, asked, answered, client.host))
 
     # ---- Phases ----

@@ -322,7 +322,7 @@ class ScapyTransport:
             raise GeneratorError(f"sending to {target}: {e}") from None
 
     def receive(self, wait: float) -> list[Received]:
-        """What has come; waits up to so many seconds for the first."""
+        """Return the received payloads; wait up to ``wait`` seconds for the first."""
         from scapy.layers.inet import IP, UDP
 
         deadline = time.monotonic() + max(wait, 0)

@@ -427,7 +427,7 @@ def test_nobody_is_made_to_be_answered(net, victim, source):
     victim.unharmed()
 
 
-# ---- Any host could send the controller packets, and so keep it from what it has to do. ----
+# ---- Any host could delay the controller's work by sending it packets. ----
 
 
 @pytest.mark.parametrize("host", ["h2", "h3", "h5"])
