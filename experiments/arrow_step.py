@@ -35,7 +35,7 @@ from netcraq import node
 from netcraq.streams import arrow
 
 BUFFER = 4 << 20
-"""Bytes that a socket is asked to take; the kernel gives what it may."""
+"""The requested socket buffer in bytes; the kernel may give less."""
 
 
 class Done:
@@ -89,7 +89,8 @@ def read(o: argparse.Namespace, files: arrow.Files | None) -> Iterator[pa.Record
 
 def made(o: argparse.Namespace, files: arrow.Files | None) -> Iterator[pa.RecordBatch]:
     """Yield new batches with different numbers. If there are files, the numbers are written
-    directly into one."""
+    directly into one.
+    """
     template = np.arange(o.rows, dtype=np.int64)
     names = [f"c{i}" for i in range(o.columns)]
     memory = [np.empty(o.rows, np.int64) for _ in names]
@@ -157,7 +158,7 @@ def appended(o: argparse.Namespace, client: node.Client, files: arrow.Files | No
     return append
 
 
-# ---- What is done with them ----
+# ---- Work on batches ----
 
 
 def change(batch: pa.RecordBatch, at: int) -> pa.RecordBatch:

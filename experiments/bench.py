@@ -6,9 +6,9 @@ at tc and at XDP, on the interpreter, and on BMv2.
 All run the same compiled program on the same links in one run, one after the other and again from
 the start for each repetition, so that a machine that gets slower meets all of them. The load comes
 from the kernel (``netcraqctl bench --kernel``): a program at the client's interface turns each
-answer into the next query and compares every value. What it can do itself is measured the same way,
-against a program that only swaps addresses (*reflector*); where a switch comes near that, the
-figure is a lower bound and the table says so. docs/benchmarks/switch.md explains the columns.
+answer into the next query and compares every value. Its own limit is measured the same way, against
+a program that only swaps addresses (*reflector*); where a switch comes near that limit, the figure
+is a lower bound and the table says so. docs/benchmarks/switch.md explains the columns.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from topologies.network import ChainNetwork  # noqa: E402
 
 KEYS = 256
 OUTSTANDING = 32
-"""Of the throughput runs. BMv2 drops bursts of more than 32 frames a port."""
+"""Outstanding queries of the throughput runs. BMv2 drops bursts of more than 32 frames a port."""
 
 ENGINES: dict[str, dict[str, str]] = {
     "ebpf tc": {"switch": "embedded", "engine": "ebpf", "hook": "tc"},
@@ -51,7 +51,7 @@ ENGINES: dict[str, dict[str, str]] = {
 REFERENCE = "BMv2"
 
 NEAR_CEILING = 0.8
-"""From this share of the reflector's throughput on, the generator may be what is measured."""
+"""At this share of the reflector's throughput and above, the generator may be the bottleneck."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ CASES = [
     Case(4, "mixed, 5 % writes", ("--mix", "get=95,put=5")),
 ]
 CPU = "0"
-"""Where the first queries are sent. Frames stay on the CPU that sent them, so with a switch in the
-kernel this one core does all the work.
+"""The CPU that sends the first queries. Frames stay on the CPU that sent them, so with a switch in
+the kernel this one core does all the work.
 """
 MODES = {"throughput": ("-n", str(OUTSTANDING)), "serial": ("--serial",)}
 

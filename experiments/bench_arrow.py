@@ -62,16 +62,16 @@ WAYS = {
     CHAIN: ("references", "rewritable", "copies", "ipc"),
     CACHE: ("cache", "each decodes"),
 }
-"""By which a part is measured. The last one is what the others are compared with."""
+"""The ways of each part. The others are compared with the last one."""
 
 ROWS, COLUMNS = 1 << 17, 4
-"""Of a batch: 4 MiB of numbers of 64 bits."""
+"""Rows and columns of a batch: 4 MiB of 64-bit numbers."""
 
 SMALL_ROWS = 1 << 12
-"""Of a batch of 128 KiB: the message by which a record is appended has 256 KiB at most."""
+"""Rows of a batch of 128 KiB: the message that appends a record has at most 256 KiB."""
 
 OBJECTS = 16
-"""Of the ring of a stream: records that refer to files, so as many batches are there at most."""
+"""Slots of a stream's ring. Its records refer to files, so this bounds the number of batches."""
 
 PARQUET_FILES = 8
 
@@ -82,9 +82,9 @@ class Case:
 
     part: str
     count: int
-    """Of consumers, of steps, or of programs that decode."""
+    """Number of consumers, of steps, or of decoding programs."""
     touch: int = COLUMNS
-    """How many columns the last one adds up."""
+    """How many columns the last program adds up."""
     rows: int = ROWS
 
     @property
@@ -110,7 +110,8 @@ def cases(quick: bool) -> list[Case]:
 
 def processes(case: Case, way: str, directory: str, where: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the processes to start, in order: each one's role, and the arguments of its
-    arrow_step.py."""
+    arrow_step.py.
+    """
     common = ["--socket", where, "--rows", str(case.rows), "--columns", str(COLUMNS)]
     if case.part == CACHE:
         for _ in range(case.count):
@@ -237,7 +238,7 @@ def measure(case: Case, way: str, seconds: float, parquets: str) -> dict[str, An
 
 
 Measured = dict[str, dict[str, list[dict[str, Any]]]]
-"""Rounds by way, by the name of a case."""
+"""Rounds, by the name of a case and by way."""
 
 
 def go(options: argparse.Namespace, todo: list[Case], say: Callable[[str], None]) -> dict[str, Any]:
@@ -265,7 +266,7 @@ def go(options: argparse.Namespace, todo: list[Case], say: Callable[[str], None]
     }
 
 
-# ---- What it says ----
+# ---- Output ----
 
 
 def ratios(ways: dict[str, list[dict[str, Any]]], way: str, other: str, what: str) -> list[float]:
@@ -313,7 +314,7 @@ def judge(todo: list[Case], measured: Measured) -> list[Aim]:
 
 
 PROGRAM: list[float] = []
-"""What a consumer that has not begun has in proportion, in MiB; measured once."""
+"""The proportional memory (PSS) of a consumer before its work, in MiB; measured once."""
 
 
 def own(consumers: int) -> float:

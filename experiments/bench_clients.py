@@ -36,7 +36,7 @@ from experiments.provenance import record  # noqa: E402
 
 KEYS = 64
 SHORT = 0.3
-"""Seconds of the run that is taken away from the longer one."""
+"""Duration in seconds of the short run, which is subtracted from the longer one."""
 CLIENTS = {
     "Go, 1": ("netcraqctl", 1),
     "Python, blocking": ("blocking", 1),
@@ -97,7 +97,8 @@ def inside(kind: str, at_once: int, seconds: float) -> None:
 
 def one(net: Any, kind: str, at_once: int, seconds: float) -> tuple[int, float]:
     """Run a client in the host. Return the number of reads, and the processor time of the client's
-    process."""
+    process.
+    """
     from topologies import nodes
 
     if kind == "netcraqctl":

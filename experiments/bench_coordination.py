@@ -37,7 +37,7 @@ JOBS = {
     "put": "put of a key",
     "watch": "put until told",
 }
-"""What ``netcraq-doors coordinate`` calls them, and what they are called here."""
+"""The jobs of ``netcraq-doors coordinate``, and their names in the tables."""
 
 MEMORY = Path("/dev/shm")
 
@@ -216,7 +216,7 @@ def file_system(path: str, mounts: str = "") -> str:
     return kind
 
 
-# ---- What it says ----
+# ---- Output ----
 
 
 def tables(measured: Measured, loads: tuple[str, ...]) -> Iterator[Table]:

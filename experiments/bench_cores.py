@@ -33,13 +33,13 @@ from experiments.figures import pairs  # noqa: E402
 from experiments.provenance import record  # noqa: E402
 
 KEYS = 16
-"""Of each client."""
+"""Keys of each client."""
 OUTSTANDING = 8
 HOSTS = ("h1", "h3")
 LOADS = {"reads": "get=1", "writes": "put=1"}
 ENGINES = {"ebpf tc": {"engine": "ebpf", "hook": "tc"}, "ebpf xdp": {"engine": "ebpf", "hook": "xdp"}}
 WARM = 1.0
-"""Seconds of both clients before anything counts: a switch locks by slots once packets meet."""
+"""Warm-up in seconds with both clients: a switch locks by slots once packets meet."""
 
 
 class Failed(Exception):

@@ -50,11 +50,11 @@ MIXES = {"5 % writes": "get=95,put=5", "20 % writes": "get=80,put=20"}
 WAYS = ["etcd", "gateway", "direct", "grpc-proxy"]
 PAST = ["etcd", "grpc-proxy"]
 COLD = "/cold/"
-"""What the names of keys begin with that are not placed."""
+"""The name prefix of keys that are not placed."""
 UNPLACED = {"ranges": ["range", COLD, "/cold0"], "puts": ["put", "--key-space-size", "1000", "--val-size", "64"]}
-"""With etcd's benchmark. A range of several keys is never placed, nor is what is only written."""
+"""For etcd's benchmark. Neither a range of several keys nor a write-only key is ever placed."""
 HOTTEST = 8
-"""Keys that are read one at a time."""
+"""The number of keys that are read one at a time."""
 
 
 def median(values: list[float]) -> float:
@@ -289,7 +289,8 @@ def judge_load(found: dict[str, dict[str, list[dict[str, Any]]]]) -> list[tuple[
 
 def judge_unplaced(found: dict[str, dict[str, list[dict[str, Any]]]]) -> list[tuple[str, str, str, str]]:
     """Judge etcd's own benchmark on keys that are not placed, relative to etcd itself and to
-    grpc-proxy."""
+    grpc-proxy.
+    """
     rows = []
     for name, ways in found.items():
         rows.append((f"{name}, not placed: etcd", f"{median([r['rate'] for r in ways['etcd']]):,.0f} a second", "", ""))

@@ -69,8 +69,8 @@ GRPC_TCP = Door("gRPC, TCP", "grpc", "grpc-tcp")
 DOORS = (ECHO, JSON, COMPACT, GRPC_UNIX, GRPC_TCP)
 
 ARTICLE = {("gRPC", "calm"): 600, ("gRPC", "busy"): 1800, ("JSON", "calm"): 200, ("JSON", "busy"): 600}
-"""What the article says of Node.js services and a sidecar in Go, in microseconds a call: "Inner Pod
-Communication in Pipedrive Using Streaming Unix Domain Sockets" (2023).
+"""The latencies in the article about Node.js services and a sidecar in Go, in microseconds a call:
+"Inner Pod Communication in Pipedrive Using Streaming Unix Domain Sockets" (2023).
 """
 
 
@@ -79,7 +79,7 @@ def case(door: Door, language: str, load: str) -> str:
     return f"{door.name} | {language} | {load}"
 
 
-# ---- What is needed ----
+# ---- Installation ----
 
 
 def install() -> dict[str, str]:
@@ -93,7 +93,7 @@ def install() -> dict[str, str]:
     else:
         for name in ("package.json", "package-lock.json"):
             shutil.copy(SOURCES / name, INSTALLED / name)
-        # What npm would build is optional: the packages work without it.
+        # Native builds by npm are optional: the packages work without them.
         npm = ["npm", "install", "--no-save", "--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund"]
         once(INSTALLED / ".npm", [INSTALLED / "package-lock.json"], npm, missing, "Node.js")
     return missing
@@ -239,7 +239,7 @@ def go(options: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-# ---- What it says ----
+# ---- Output ----
 
 
 def median(measured: Measured, door: Door, language: str, load: str, what: str) -> float | None:

@@ -53,7 +53,7 @@ BENCHES: dict[str, MadeOf] = {
     "bench-streams": measured,
     "bench-streams-latency": lambda b, r: [b.table(r["rounds"])],
 }
-"""The names of files, and the tables of their benchmarks."""
+"""The tables of each benchmark, by the name of its file."""
 
 
 def cell(text: Any) -> str:

@@ -40,7 +40,7 @@ COMMAND = ROOT / "bin" / "netcraq-bench-pipelets"
 PIPELETS = ROOT / "bin" / "netcraq-pipelets"
 
 POLLS = ("1s", "100ms")
-"""From one look to the next: the article's example has a second."""
+"""The polling intervals: the article's example has a second."""
 
 WAYS = {
     **{f"poll {every}": ["--way", "poll", "--every", every] for every in POLLS},
@@ -57,8 +57,8 @@ LABELS = {
 PERCENTILES = (50, 95, 99)
 
 ORIGINAL = (40, 60)
-"""All numbers that the article gives of its figure: at which percentile clients without pipelets
-are how many milliseconds slower.
+"""All numbers in the article's figure: a percentile, and by how many milliseconds clients without
+pipelets are slower at it.
 """
 
 
@@ -82,7 +82,7 @@ def at(found: dict[str, Any], percentile: int) -> float:
 
 
 def aims(rounds: list[dict[str, Any]]) -> list[Aim]:
-    """The aims: half of polling's latency, a fifth at the 99th percentile; one read of the source."""
+    """The aims: half of polling's latency, a fifth at the 99th percentile; one source read."""
     found = []
     for poll in (f"poll {every}" for every in POLLS):
         for percentile in PERCENTILES:

@@ -82,11 +82,11 @@ class Bench:
     name: str
     description: str
     seconds: float
-    """Of a run, if nobody says anything else."""
+    """The default duration of a run."""
 
     quick_seconds: float
     width: int
-    """What its tables need, in columns."""
+    """The width of its tables in columns."""
 
     def arguments(self) -> argparse.ArgumentParser:
         """The command line."""

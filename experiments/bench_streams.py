@@ -47,14 +47,14 @@ from experiments.one_load import all_cpu_seconds  # noqa: E402
 
 COMMAND = ROOT / "bin" / "netcraq-streams"
 JETSTREAM = ROOT / "bin" / "netcraq-bench-jetstream"
-"""NATS JetStream and its loads: of a Go module of its own, so it may not be there."""
+"""NATS JetStream and its loads. It belongs to a separate Go module, so it may be missing."""
 
 PYTHON_CONSUMER = ROOT / "experiments" / "streams_consumer.py"
 
 WAYS = ("push", "pull", "compact", "jetstream")
-"""``pull`` is the libraries' (JSON), ``compact`` the best that we know of: pull in the compact
-framing, by a client that does nothing else. ``jetstream`` is JetStream's pull consumer, whose
-client asks ahead, with the stream in memory.
+"""``pull`` is the libraries' client (JSON). ``compact`` is the fastest known client: pull in the
+compact framing, and nothing else. ``jetstream`` is JetStream's pull consumer, whose client requests
+in advance, with the stream in memory.
 """
 
 OF_JETSTREAM = {
@@ -70,14 +70,14 @@ flow control, and with the stream in a file, which JetStream syncs every two min
 ALL_WAYS = (*WAYS, *(way for way in OF_JETSTREAM if way not in WAYS))
 
 CHUNKS = (1, 4, 16, 64, 128)
-"""Of producers, in KiB. What a consumer gets at once is 128 KiB at most, as in the paper."""
+"""Producers' chunk sizes in KiB. A consumer receives at most 128 KiB at once, as in the paper."""
 
 CONSUMER_CHUNK = 128 << 10
 RING = 1 << 20
-"""Bytes of a partition: few, so that producers are soon held to what consumers take."""
+"""Bytes of a partition: few, so that slow consumers soon hold up the producers."""
 
 FULL = 0.85
-"""Who has used so much of what it may have was the limit."""
+"""A process that used this share of its allowed CPU time was the bottleneck."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Case:
     chunk: int = 32
     record: int = 100
     cores: float = 0
-    """Of the broker; 0: as many as there are."""
+    """Cores of the broker; 0: all."""
     all_read_all: bool = False
     language: str = "Go"
 
@@ -153,7 +153,8 @@ class Share:
 
     def _probe(self) -> tuple[Path | None, str]:
         """Return our own cgroup, if we may make one: version 1's, or version 2's if cpu is
-        delegated."""
+        delegated.
+        """
         tries = []
         for parent, name in ((Path("/sys/fs/cgroup/cpu"), "cpu.cfs_quota_us"), (Path("/sys/fs/cgroup"), "cpu.max")):
             group = parent / f"netcraq-bench-{os.getpid()}"
@@ -252,7 +253,7 @@ class Load:
 
 
 DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
-"""Whoever kills a benchmark leaves no broker behind. Loads end with their standard input."""
+"""A killed benchmark leaves no broker behind. Loads end when their standard input closes."""
 
 
 @contextmanager
@@ -386,7 +387,7 @@ def limit(case: Case, found: dict[str, Any]) -> str:
 
 
 Measured = dict[str, dict[str, list[dict[str, Any]]]]
-"""Rounds by way, by the name of a case."""
+"""Rounds, by the name of a case and by way."""
 
 
 def go(options: argparse.Namespace, todo: list[Case], say: Callable[[str], None]) -> dict[str, Any]:
@@ -427,7 +428,7 @@ def go(options: argparse.Namespace, todo: list[Case], say: Callable[[str], None]
     }
 
 
-# ---- What it says ----
+# ---- Output ----
 
 
 def median(rounds: list[dict[str, Any]], what: str) -> float:

@@ -57,7 +57,7 @@ WHAT = ("told", "answered", "after")
 SWITCHES = 4
 
 Rounds = list[dict[str, dict[str, Any]]]
-"""What ``netcraq-streams follow`` reported, by way."""
+"""Reports of ``netcraq-streams follow``, by way."""
 
 
 def free_port() -> int:

@@ -45,7 +45,7 @@ from experiments.netchain_client import NetChainClient  # noqa: E402
 ZIPF = 0.99
 
 STOP = "stop"
-"""The line that ends a loop without an end."""
+"""The line that ends an endless loop."""
 
 
 def value_of(first: bytes, number: int) -> bytes:

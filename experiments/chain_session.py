@@ -24,12 +24,13 @@ from topologies import p4app
 from topologies.network import ChainNetwork, Counters
 
 WRITE_PAUSE = 0.001
-"""Seconds between writes under load: some hundreds a second, on the keys that are read most, so
-that some reads find them dirty.
+"""Seconds between writes under load: some hundreds a second, on the most-read keys, so that some
+reads find them dirty.
 """
 
 MAX_PACKETS = 64
-"""More than a client sends for one query before it gives up (every 50 to 200 ms for two seconds).
+"""Exceeds the packets that a client sends for one query (one every 50 to 200 ms for two
+seconds).
 """
 
 
@@ -70,7 +71,7 @@ class Queries:
     operations: list[Operation] = field(default_factory=list)
     by_switch: Counter[str] = field(default_factory=Counter)
     read_seconds: dict[str, list[float]] = field(default_factory=dict)
-    """Of answered reads, by the switch that the reader is at."""
+    """Latencies of answered reads, by the switch at which the reader is."""
     write_seconds: list[float] = field(default_factory=list)
     reads: int = 0
     writes: int = 0
@@ -81,7 +82,7 @@ class Queries:
 
 
 CHANGED = "the chain was changed during the run"
-"""How the finding begins that the chain went on without a switch meanwhile."""
+"""The start of the finding that the chain continued without a switch for some time."""
 
 
 class ChainRun:
@@ -188,7 +189,7 @@ class ChainRun:
             queries.write_seconds.append(answered - asked)
         else:
             queries.read_seconds.setdefault(client.switch, []).append(answered - asked)
-            # what is a digest, which is resolved when all writes are known
+            # a digest, which is resolved when all writes are known
             queries.operations.append(Operation(name, False, what, asked, answered, client.host))
 
     # ---- Phases ----

@@ -3,19 +3,18 @@
 """Start a chain, load real etcd keys, query every switch, write at the head, check every value, and
 show what happened (``make run``).
 
-1. The chain comes up in Mininet: a host at every switch, a controller over P4Runtime.
-2. The keys of an etcd export whose values fit are placed. What does not fit is named, with the
-   reason.
+1. The chain starts in Mininet: a host at every switch, a controller over P4Runtime.
+2. The keys of an etcd export whose values fit are placed. Each other key is named, with the reason.
 3. Every key is read at every switch.
 4. The gets and puts of a recorded trace are replayed, compressed in time: reads from the hosts in
-   turn, writes from the head's.
-5. Every host reads at its switch as fast as answers come, while the head's host writes.
+   turn, writes from the head's host.
+5. Every host reads at its switch as fast as replies arrive, while the head's host writes.
 6. Every key is read at every switch again.
-7. Every value that any read returned is checked against what had been written by then, and the
-   clients' counts against the switches' own.
+7. Every value that a read returned is checked against the values written until then, and the
+   clients' counts are checked against the switches' counters.
 
-A run in which a value is wrong, or a query was not answered, ends with exit status 1.
-``out/run.json`` has the figures.
+A run with a wrong value or an unanswered query ends with exit status 1. ``out/run.json`` has the
+figures.
 """
 
 from __future__ import annotations
@@ -52,15 +51,14 @@ except ImportError as missing:
     sys.exit(f"{missing}: {launch.NO_MININET}")
 
 PROFILE = 8192
-"""Kubernetes' values are long: this profile holds four of five of them as they are, the paper's 128
-bits none (experiments/data/README.md).
+"""Kubernetes' values are long: this profile holds four of five of them unchanged; the paper's 128
+bits hold none (experiments/data/README.md).
 """
 
 
 LEASE_MS = 1000
-"""What is shown here is what a chain does while it is whole. On a machine that compiles beside it a
-lease of 200 ms, which topology files have where they say none, runs out now and then, and a member
-is given up that is there.
+"""The demonstration shows an intact chain. On a machine that also compiles, the default lease of
+200 ms sometimes expires, and the chain removes a live member.
 """
 
 
@@ -116,7 +114,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def chosen(options: argparse.Namespace) -> p4app.Topology:
-    """The topology that the command line asks for."""
+    """Return the topology that the command line selects."""
     if options.topology is not None:
         return replace(p4app.load(options.topology), profile=options.profile)
     topology = p4app.check(p4app.line(options.nodes, options.profile), f"a line of {options.nodes} switches")
@@ -124,8 +122,8 @@ def chosen(options: argparse.Namespace) -> p4app.Topology:
 
 
 def check_access(topology: p4app.Topology, entries: list[etcd_data.Entry]) -> None:
-    """RunError where a host may not do what it is to do: all of them read every key, and the head's
-    first one writes.
+    """Raise RunError if a host lacks access: every host reads every key, and the head's first host
+    writes.
     """
     realms = {topology.realm_of(entry.key) for entry in entries}
     for host in topology.hosts.values():
@@ -140,11 +138,11 @@ def check_access(topology: p4app.Topology, entries: list[etcd_data.Entry]) -> No
         )
 
 
-# ---- What a person sees ----
+# ---- Output ----
 
 
 def picture(topology: p4app.Topology) -> Text:
-    """The members of the chain, head to tail, and their hosts."""
+    """Draw the members of the chain, head to tail, and their hosts."""
     members = topology.chains[0].members
     width = max(9, max(map(len, members)) + 4)
     hosts = [" ".join(host.name for host in topology.hosts_at(name)) for name in members]
@@ -162,7 +160,9 @@ def picture(topology: p4app.Topology) -> Text:
 
 
 def _arrow(name: str, width: int, place: int, members: int) -> str:
-    """A member in the middle of its column, with its part of the arrows to its neighbours."""
+    """Return a member in the middle of its column, with its part of the arrows to its
+    neighbours.
+    """
     left = (width - len(name)) // 2
     right = width - len(name) - left
     before = " " * left if place == 0 else "─" * (left - 2) + "▶ "
@@ -171,14 +171,16 @@ def _arrow(name: str, width: int, place: int, members: int) -> str:
 
 
 def role(place: int, members: int) -> str:
-    """A member's role by its place."""
+    """Return the role of the member at a place."""
     if members == 1:
         return "head, tail"
     return "head" if place == 0 else "tail" if place == members - 1 else "replica"
 
 
 def rows(run: ChainRun, before: dict[str, Counters], after: dict[str, Counters]) -> list[dict[str, Any]]:
-    """A row for each switch: what it counted itself, and what the clients beside it measured."""
+    """Return a row for each switch: its own counters, and the measurements of the clients at its
+    hosts.
+    """
     members = run.chain.members
     found = []
     for name in [*members, *(name for name in after if name not in members)]:
@@ -233,7 +235,7 @@ def summary(run: ChainRun) -> dict[str, Any]:
 
 
 def verdict(console: Console, figures: dict[str, Any], wrong: list[str]) -> None:
-    """The end of the story."""
+    """Print the result of the run."""
     lost = f"{figures['lost']} lost" if figures["lost"] else "none lost"
     again = f", {figures['sent_again']:,} packets sent again" if figures["sent_again"] else ""
     console.print(
@@ -260,7 +262,9 @@ def verdict(console: Console, figures: dict[str, Any], wrong: list[str]) -> None
 
 
 def go(options: argparse.Namespace, console: Console) -> int:
-    """Everything, from reading the files to taking the network down; the exit status."""
+    """Run everything, from reading the files to stopping the network, and return the exit
+    status.
+    """
     began = time.monotonic()
     topology, entries, trace = chosen(options), etcd_data.read_export(options.keys), etcd_data.read_trace(options.trace)
     check_access(topology, entries)
@@ -315,7 +319,8 @@ def go(options: argparse.Namespace, console: Console) -> int:
             for sidecar in sidecars:
                 net.hosts[sidecar.host].cmd(f"export {VARIABLE}={sidecar.socket}")
             add(f"the node API beside {sidecars[0].host}, from any terminal, after")
-            # A line of its own, whatever the width: a wrapped one sets nothing when it is pasted.
+            # Print this on a line of its own at any width: a wrapped assignment sets nothing when
+            # it is pasted.
             console.print(f"export {VARIABLE}={sidecars[0].socket}\n", highlight=False, markup=False, soft_wrap=True)
             launch.prompt(net.mininet)
         return 1 if wrong else 0
@@ -324,8 +329,8 @@ def go(options: argparse.Namespace, console: Console) -> int:
 
 
 def show_node_api(net: ChainNetwork, sidecars: list[Sidecar], say: Callable[[str], None]) -> None:
-    """A program at one host writes under a lock, and one at another reads. NodeError where it does
-    not.
+    """Show a program at one host that writes under a lock, and one at another host that reads.
+    Raises NodeError if they fail.
     """
     for sidecar in sidecars:
         sidecar.wait_ready()
@@ -346,7 +351,7 @@ def write_result(
     figures: dict[str, Any],
     wrong: list[str],
 ) -> None:
-    """``out/run.json``."""
+    """Write ``out/run.json``."""
 
     def phase(queries: Queries) -> dict[str, Any]:
         return {"reads": queries.reads, "writes": queries.writes, "lost": queries.lost, "sent_again": queries.repeated}

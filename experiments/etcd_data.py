@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recorded etcd data: an export of keys and values, a trace of requests, and which of the keys fit
-a switch.
+into a switch.
 
-An export is what ``etcdctl get --prefix / -w json`` prints::
+An export is the output of ``etcdctl get --prefix / -w json``::
 
     {"header": {...}, "kvs": [{"key": "<base64>", "value": "<base64>", "mod_revision": 6, "lease": 0, ...}, ...], "count": 284}
 
-Where it comes from, and what is in the one that the project ships, says
-``experiments/data/README.md``.
+``experiments/data/README.md`` describes the origin and content of the export that the project
+ships.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TRACE = DATA / "etcd-trace.csv"
 
 
 class DataError(Exception):
-    """A file that is not what it should be, with the place and the reason."""
+    """A malformed file; the message has the place and the reason."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Entry:
     key: str
     value: bytes
     lease: int = 0
-    """The etcd TTL lease that the key hangs on; 0: none."""
+    """The key's etcd TTL lease; 0: none."""
 
 
 def read_export(path: Path = EXPORT) -> list[Entry]:
-    """Read an export. DataError says what is wrong with it."""
+    """Read an export. The DataError of a malformed one has the place and the reason."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as why:
@@ -68,7 +68,7 @@ def read_export(path: Path = EXPORT) -> list[Entry]:
             raise DataError(f"{where}: the key {key!r} is not UTF-8") from None
         if name in entries:
             raise DataError(f"{where}: {name} is there twice; an export has each key once")
-        lease = pair.get("lease", 0)  # etcdctl leaves out what is zero, an empty value among it
+        lease = pair.get("lease", 0)  # etcdctl omits zero values, such as an empty value
         if isinstance(lease, bool) or not isinstance(lease, int):
             raise DataError(f"{where}: the lease must be a number")
         entries[name] = Entry(name, _bytes(where + ".value", pair.get("value", "")), lease)
@@ -84,15 +84,15 @@ def _bytes(where: str, text: Any) -> bytes:
 
 @dataclass(frozen=True)
 class Left:
-    """An entry that is not placed, and why."""
+    """An entry that is not placed, and the reason."""
 
     entry: Entry
     reason: str
 
 
 def fit(entries: Iterable[Entry], value_bytes: int, slots: int | None = None) -> tuple[list[Entry], list[Left]]:
-    """Divide entries into those that switches with ``slots`` free slots of ``value_bytes`` bytes
-    can hold, and the others with the reason.
+    """Divide entries into those that fit into ``slots`` free slots of ``value_bytes`` bytes, and
+    the others with the reason.
     """
     placed: list[Entry] = []
     left: list[Left] = []
@@ -109,8 +109,8 @@ def fit(entries: Iterable[Entry], value_bytes: int, slots: int | None = None) ->
 
 
 def reasons(left: Iterable[Left]) -> list[str]:
-    """How many entries were left for each reason, the most frequent first: ``["53 larger than 1,024
-    bytes (1,027 to 7,625)"]``.
+    """Return how many entries were not placed for each reason, the most frequent first: ``["53
+    larger than 1,024 bytes (1,027 to 7,625)"]``.
     """
     left = list(left)
     lines = []
@@ -127,7 +127,7 @@ class _Admin(Protocol):
 
 def place(admin: _Admin, chain: str, entries: Iterable[Entry], batch: int = 100) -> tuple[dict[str, int], list[Left]]:
     """Place entries in a chain through the controller's admin API. Returns the KEY_IDs by name, and
-    what the controller refused, in its words.
+    the refused entries with the controller's error messages.
     """
     entries = list(entries)
     ids: dict[str, int] = {}
@@ -147,14 +147,16 @@ class Request:
     """A row of a trace."""
 
     seconds: float
-    """Since the trace's start."""
+    """Time since the trace's start."""
     kind: str
     """``get``, ``range``, ``txn-put``, ``txn-delete``, ``txn``, ``LeaseGrant`` or ``Status``."""
     key: str
 
 
 def read_trace(path: Path = TRACE) -> list[Request]:
-    """Read a trace, in the order of time. DataError says what is wrong with it."""
+    """Read a trace, in time order. The DataError of a malformed one has the place and the
+    reason.
+    """
     try:
         with path.open(encoding="utf-8", newline="") as file:
             rows = csv.DictReader(file)

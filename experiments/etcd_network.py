@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A chain with all that hot etcd keys need around it: etcd, the gateway, Prometheus.
+"""A chain with everything that hot etcd keys need around it: etcd, the gateway, Prometheus.
 
 ::
 
@@ -7,8 +7,8 @@
     netcraq-peers ──▶ etcd-monitor ──── management ────▶ etcd, Prometheus, netcraq-controller
      (the load)            └── s1 ── s2 ── s3 ── s4 ── s1    (a ring, so that there is a way around each)
 
-The gateway and its clients are in a host of the chain's network. A cable alongside that network,
-for management, leads from the host to etcd.
+The gateway and its clients run in a host of the chain's network. A separate management cable leads
+from the host to etcd.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from topologies.controller import ADMIN
 from topologies.network import ChainNetwork, NodeError
 
 HERE, THERE = "169.254.79.1", "169.254.79.2"
-"""This machine's and the host's ends of the cable: of this link alone (RFC 3927), so that they are
-not those of any other.
+"""This machine's and the host's ends of the cable. The addresses are link-local (RFC 3927), so they
+conflict with no others.
 """
 
 CABLE = ("nq-mgmt", "nq-mgmt-host")
 ETCD, PROMETHEUS, GATEWAY, METRICS, PROXY = 12379, 19090, 2379, 2382, 23790
 IN_TURN, IN_TURN_METRICS = 2389, 2392
-"""TCP ports. Debian's packages have etcd and Prometheus run at their usual ones. An etcd has three:
-for clients, its fellows and its health; the next one's are ten higher.
+"""TCP ports. They differ from the usual ones, where Debian's packages run etcd and Prometheus. An
+etcd member has three: for clients, its peers and its health; the next member's are ten higher.
 """
 
 HOST = "h1"
 LEASE_MS = 1000
-"""Of reads: clients, gateway, etcd and Prometheus can keep the controller from a CPU for longer
-than the usual 200 ms.
+"""The read lease: clients, gateway, etcd and Prometheus can keep the controller off the CPU for
+longer than the usual 200 ms.
 """
 SAMPLES, WINDOW = "500ms", "2s"
-"""How often Prometheus asks, and what it takes rates over."""
+"""Prometheus's scrape interval, and the window of its rates."""
 BENCHMARK = "etcd-benchmark"
 """etcd's own tool, which ``make bench-etcd`` builds into bin/."""
 
@@ -59,14 +59,16 @@ def run_ip(*arguments: str, check: bool = True) -> None:
 
 
 def etcd_program() -> str:
-    """etcd itself: bin/etcd, which make builds of the version in go.mod, or else the one on PATH."""
+    """Return the path of etcd: bin/etcd, which make builds in the version of go.mod, otherwise the
+    one on PATH.
+    """
     built = p4app.ROOT / "bin" / "etcd"
     return str(built) if built.exists() else "etcd"
 
 
 class EtcdNetwork:
-    """Everything that runs. ``members`` are etcd's, ``tls`` is for them, among them and for the
-    gateway and its clients.
+    """All the running processes. ``members`` is the number of etcd members. With ``tls``, etcd, the
+    gateway and their clients use TLS.
     """
 
     def __init__(
@@ -82,8 +84,9 @@ class EtcdNetwork:
         etcd: str | None = None,
         **kind: str,
     ) -> None:
-        """``flags`` are more of the controller's; gateway and load are started from the folder
-        ``bin``, and ``etcd`` is the program of etcd's members and of its proxy (etcd_program).
+        """``flags`` are additional flags of the controller. The gateway and the load are started
+        from the folder ``bin``; ``etcd`` is the program of etcd's members and of its proxy
+        (etcd_program).
 
         ``kind`` is ChainNetwork's ``switch``, ``engine`` and ``hook``.
         """
@@ -103,7 +106,7 @@ class EtcdNetwork:
         self.topology = p4app.check(content, f"a ring of {switches} switches")
 
     def __enter__(self) -> EtcdNetwork:
-        """Bring everything up; on failure everything is taken down again."""
+        """Start everything; on failure stop everything again."""
         try:
             self._up()
         except BaseException:
@@ -112,7 +115,7 @@ class EtcdNetwork:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take everything down."""
+        """Stop everything."""
         self._stack.close()
 
     # ---- Processes ----
@@ -131,7 +134,7 @@ class EtcdNetwork:
         return process
 
     def _wait(self, name: str, process: subprocess.Popen, url: str, seconds: float = 30) -> None:
-        """Wait until a process answers."""
+        """Wait until a process answers at its URL."""
         deadline = time.monotonic() + seconds
         while True:
             with suppress(OSError), urllib.request.urlopen(url, timeout=2):
@@ -158,7 +161,7 @@ class EtcdNetwork:
                     raise NodeError(
                         f"TCP port {port} on loopback is in use by another program: stop that first"
                     ) from None
-        run_ip("link", "delete", CABLE[0], check=False)  # of a run that was killed
+        run_ip("link", "delete", CABLE[0], check=False)  # left by a killed run
         run_ip("link", "add", CABLE[0], "type", "veth", "peer", "name", CABLE[1])
         self._stack.callback(run_ip, "link", "delete", CABLE[0], check=False)
         run_ip("address", "add", f"{HERE}/30", "dev", CABLE[0])
@@ -181,7 +184,7 @@ class EtcdNetwork:
         self._wait("prometheus", prometheus, f"http://127.0.0.1:{PROMETHEUS}/-/ready")
 
     def _certificates(self) -> None:
-        """One authority, and one certificate for all servers."""
+        """Make one certificate authority, and one certificate for all servers."""
         key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
         names = ["-extfile", "names", "-out", "cert.pem"]
         (self.out / "names").write_text(f"subjectAltName=IP:127.0.0.1,IP:{HERE},IP:{THERE}\n")
@@ -265,7 +268,7 @@ class EtcdNetwork:
         self._wait(name, self.gateways[-1], f"http://{THERE}:{metrics}/metrics")
 
     def _start_prometheus(self) -> subprocess.Popen:
-        """Start it; it comes up while the network does."""
+        """Start Prometheus. It becomes ready while the network starts."""
         config = {
             "global": {"scrape_interval": SAMPLES, "scrape_timeout": SAMPLES},
             "scrape_configs": [
@@ -282,27 +285,30 @@ class EtcdNetwork:
         command += [f"--web.listen-address=127.0.0.1:{PROMETHEUS}", "--log.level=warn"]
         return self._daemon("prometheus", command)
 
-    # ---- What is asked of it ----
+    # ---- Requests and measurements ----
 
     def etcd_addresses(self) -> list[str]:
-        """Where etcd's members are, for the host."""
+        """Return the addresses of etcd's members, as the host reaches them."""
         return [f"{HERE}:{ETCD + 10 * n}" for n in range(self.members)]
 
     def start_in_turn(self) -> None:
-        """Start a second gateway, whose writes go to etcd's members in turn and not to their leader."""
+        """Start a second gateway, which sends writes to etcd's members in turn and not to their
+        leader.
+        """
         self._start_gateway("etcd-monitor-in-turn", IN_TURN, IN_TURN_METRICS, "--writes-to-leader=false")
 
     def start_proxy(self) -> None:
-        """Start etcd's own proxy in the host, to have it alongside the gateway."""
+        """Start etcd's own proxy in the host, to compare it with the gateway."""
         command = [self.program, "grpc-proxy", "start", "--listen-addr", f"127.0.0.1:{PROXY}"]
         scheme = "https" if self.tls else "http"
         command += ["--endpoints", ",".join(f"{scheme}://{address}" for address in self.etcd_addresses())]
-        # 3.6 asks itself whether it is well, and ends after five seconds where it cannot verify its own
-        # certificate: it has no CA for that but the one whose clients it would demand certificates of.
+        # etcd 3.6 checks its own health over the advertised URL. It ends after five seconds if it
+        # cannot verify its own certificate, and its only CA for that is the one for client
+        # certificates.
         command += ["--advertise-client-url="]
         if self.tls:
             files = {"cacert": "ca.pem", "cert-file": "cert.pem", "key-file": "key.pem"}
-            files |= {"cert": "cert.pem", "key": "key.pem"}  # 3.6 does not begin without
+            files |= {"cert": "cert.pem", "key": "key.pem"}  # etcd 3.6 does not start without these
             command += [part for flag, name in files.items() for part in (f"--{flag}", str(self.out / name))]
         proxy = self._daemon("grpc-proxy", command, inside=True)
         deadline = time.monotonic() + 30
@@ -321,16 +327,16 @@ class EtcdNetwork:
                 time.sleep(0.5)
 
     def endpoints(self, way: str) -> list[str]:
-        """Where a way to etcd begins: ``gateway``, ``in-turn`` (the second one), ``grpc-proxy``, or
-        etcd's members themselves.
+        """Return the addresses of a way to etcd: ``gateway``, ``in-turn`` (the second gateway),
+        ``grpc-proxy``, or etcd's members themselves.
         """
         port = {"gateway": GATEWAY, "in-turn": IN_TURN, "grpc-proxy": PROXY}.get(way)
         return self.etcd_addresses() if port is None else [f"127.0.0.1:{port}"]
 
     def load(self, *arguments: str, way: str = "gateway", timeout: float = 300) -> dict[str, Any]:
-        """Run netcraq-peers in the host and give its report. way: against the ``gateway``, the one
-        ``in-turn``, ``etcd`` itself, its ``grpc-proxy``, ``direct``, by client/etcd, without a process in between, or
-        ``native``: keys of the chain's own, by the Go client.
+        """Run netcraq-peers in the host and return its report. way: against the ``gateway``, the
+        gateway ``in-turn``, ``etcd`` itself, its ``grpc-proxy``, ``direct`` (client/etcd, without a
+        process in between), or ``native`` (keys of the chain, with the Go client).
         """
         command = [
             "nice",
@@ -352,9 +358,9 @@ class EtcdNetwork:
         return json.loads(done.stdout)
 
     def benchmark(self, way: str, arguments: Sequence[str], total: int) -> dict[str, float]:
-        """Run etcd's own benchmark in the host: 64 clients on 8 connections. Requests a second, and
-        the latencies' median and 99th percentile in microseconds. NodeError: it failed, or had not
-        ended after a minute.
+        """Run etcd's own benchmark in the host: 64 clients on 8 connections. Returns requests a
+        second, and the median and 99th percentile latency in microseconds. NodeError: it failed, or
+        took longer than a minute.
         """
         command = [nodes.built(BENCHMARK, self.bin), "--endpoints", ",".join(self.endpoints(way))]
         command += ["--conns", "8", "--clients", "64", "--precise", "--total", str(total)]
@@ -376,7 +382,7 @@ class EtcdNetwork:
         return {"rate": number["rate"], "p50": number["p50"] * 1e6, "p99": number["p99"] * 1e6}
 
     def counted(self) -> dict[str, float]:
-        """Reads of single keys by who answered, as the gateway has counted them."""
+        """Return the gateway's counters of single-key reads, by who answered."""
         with urllib.request.urlopen(f"http://{THERE}:{METRICS}/metrics", timeout=5) as answer:
             text = answer.read().decode()
         found: dict[str, float] = {}
@@ -385,19 +391,19 @@ class EtcdNetwork:
         return found
 
     def placed(self) -> list[dict[str, Any]]:
-        """The placed keys, the hottest first."""
+        """Return the placed keys, the hottest first."""
         return self.net.admin.placement()["placed"]
 
     def etcd_seconds(self) -> float:
-        """The processor time that etcd's members have used."""
+        """Return the processor time that etcd's members have used."""
         return sum(all_cpu_seconds(process.pid) for process in self.etcd)
 
     def gateway_seconds(self) -> float:
-        """The processor time that the gateways have used."""
+        """Return the processor time that the gateways have used."""
         return sum(all_cpu_seconds(process.pid) for process in self.gateways)
 
     def bring_back(self, switch: str) -> None:
-        """Restart a switch and bring it into the chain again."""
+        """Restart a switch and wait until it is back in the chain."""
         self.net.restart_switch(switch)
         deadline = time.monotonic() + 20
         while not next(found["ready"] for found in self.net.admin.switches() if found["name"] == switch):

@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Show what the switches gain for a busy etcd (the second half of ``make run``).
+"""Show the benefit of the switches for a busy etcd (the second half of ``make run``).
 
 An etcd of three members, a gateway, Prometheus, the controller and the switches run on this
-machine. All loads have a rate far below what the machine can do, so that latencies are those of the
-ways, not those of a queue for the processors.
+machine. All loads have a rate far below the machine's capacity, so that latencies show the paths
+and not the queueing for processors.
 
-1. Placement is off. One hot key is read from etcd and through the gateway, which asks etcd. The mix
-   of reads and writes runs against etcd.
-2. A lock is taken and given back, by etcd's ``concurrency`` package and by the node API.
+1. Placement is off. One hot key is read from etcd, and through the gateway, which asks etcd. The
+   mix of reads and writes runs against etcd.
+2. A lock is acquired and released, by etcd's ``concurrency`` package and by the node API.
 3. Placement is on. The mix runs through the gateway until the switches answer half of the reads.
 4. The hot key is read through the gateway, by client/etcd and by the native client. The mix runs
    through the gateway and by client/etcd, and etcd's processor time is compared.
 5. A switch is killed while the gateway and the native client read and write.
 
-Every value that is read is compared with what was written to its key. A wrong value, or a network
-that does not come to answer half of the reads, ends the run with exit status 1. ``out/gain.json``
-has the figures.
+Every read value is compared with the written value of its key. The run ends with exit status 1 if a
+value is wrong, or if the network never answers half of the reads. ``out/gain.json`` has the
+figures.
 """
 
 from __future__ import annotations
@@ -52,21 +52,19 @@ except ImportError as missing:
     sys.exit(f"{missing}: {launch.NO_MININET}")
 
 WIDTH = 80
-"""Columns that the report may use."""
+"""The maximum width of the report, in columns."""
 AT_ONCE = ("--placement-admit-after", "0s")
-"""A flag of the controller: how long a key must be hot before it is placed. Someone waits here."""
+"""The controller's flag for how long a key must be hot before it is placed. A person waits here."""
 PREFIX = "/bench/"
-"""The first part of the names of the load's keys (experiments/peers)."""
+"""The prefix of the load's keys (experiments/peers)."""
 MIX = ["--zipf", "0.99", "--mix", "get=95,put=5"]
 HOT_RATE, MIX_RATE = 1000, 2000
 FAILOVER_RATES = {"get": 400, "put": 100}
 """Requests a second of each load."""
 NATIVE_KEYS = 16
-"""Keys of the chain's own, for the native client."""
+"""Keys of the chain for the native client."""
 ENOUGH, GOOD = 0.5, 0.7
-"""The share of the mix's reads that the network must answer, and the one at which it is not waited
-for any longer.
-"""
+"""The share of the mix's reads that the network must answer, and the share that ends the wait."""
 WAYS = {
     "etcd": "etcd",
     "from_etcd": "gateway, from etcd",
@@ -78,7 +76,7 @@ WAYS = {
 
 
 class Demonstration:
-    """The measurements on a network that is up. ``result`` has what was measured so far."""
+    """The measurements on a running network. ``result`` has the measurements so far."""
 
     def __init__(self, network: EtcdNetwork, options: argparse.Namespace) -> None:
         self.network = network
@@ -98,7 +96,7 @@ class Demonstration:
         }
 
     def load(self, way: str, seconds: float, rate: int, *arguments: str) -> dict[str, Any]:
-        """A load at a rate. NodeError: it made no request, or a value was wrong."""
+        """Run a load at a rate. NodeError: it made no request, or a value was wrong."""
         pace = ["--fill=false", "--rate", str(rate), "-n", "8", "--duration", f"{seconds}s", "--value-size", "64"]
         report = self.network.load(*pace, *arguments, way=way)
         if report["queries"] == 0:
@@ -106,11 +104,11 @@ class Demonstration:
         return report
 
     def place(self, choice: str) -> None:
-        """Let the load's keys be placed, or not: ``include``, ``exclude``."""
+        """Let the load's keys be placed, or prevent it: ``include``, ``exclude``."""
         self.network.net.admin.placement_rule(PREFIX, choice, prefix=True)
 
     def fill(self) -> None:
-        """Write every key, and see what etcd's members use while nobody asks them anything."""
+        """Write every key, and measure the idle processor time of etcd's members."""
         keys = ["--keys", str(self.options.keys), "--value-size", "64", "-n", "64", "--duration", "10ms"]
         self.network.load(*keys, "--mix", "get=1")
         names = {f"native{PREFIX}{n:08}": None for n in range(NATIVE_KEYS)}
@@ -121,7 +119,7 @@ class Demonstration:
         self.idle = (self.network.etcd_seconds() - cpu) / (time.monotonic() - began)
 
     def hot(self, name: str, way: str) -> None:
-        """Read one key. What the gateway's counters say decides who answered."""
+        """Read one key. The gateway's counters tell who answered."""
         before = self.network.counted()
         report = self.load(way, self.options.seconds, HOT_RATE, "--keys", "1")
         new = {who: count - before.get(who, 0.0) for who, count in self.network.counted().items()}
@@ -139,7 +137,7 @@ class Demonstration:
         }
 
     def processor(self, way: str) -> None:
-        """The mix, and the processor time that 1,000 requests of it take."""
+        """Run the mix, and compute the processor time of 1,000 requests."""
         before = self.network.counted()
         etcd, gateway, began = self.network.etcd_seconds(), self.network.gateway_seconds(), time.monotonic()
         report = self.load(way, self.options.seconds + 1, MIX_RATE, "--keys", str(self.options.keys), *MIX)
@@ -163,7 +161,7 @@ class Demonstration:
         }
 
     def locks(self) -> None:
-        """A lock that nobody holds, taken and given back by one client."""
+        """Measure a free lock, acquired and released by one client."""
         sidecar = Sidecar(self.network.net, HOST)
         sidecar.wait_ready()
         inside = ["mnexec", "-a", str(self.network.net.hosts[HOST].pid)]
@@ -185,7 +183,7 @@ class Demonstration:
             self.result["lock"][door] = {name: measured[name] for name in ("p50_us", "p99_us", "calls")}
 
     def warm(self) -> None:
-        """The mix through the gateway until the network answers half of the reads."""
+        """Run the mix through the gateway until the network answers half of the reads."""
         began, share = time.monotonic(), 0.0
         self.place("include")
         before = self.network.counted()
@@ -209,13 +207,14 @@ class Demonstration:
         }
 
     def failover(self) -> None:
-        """Kill a switch in the middle of the chain under two loads, and bring it back."""
+        """Kill a switch in the middle of the chain under two loads, and restore it."""
         chain = self.network.topology.chains[0]
         victim = chain.members[len(chain.members) // 2]
         seconds = self.options.seconds + 2
         timer = threading.Timer(1.5, self.network.net.kill_switch, [victim])
         timer.start()
-        # Each load is a process with many requests under way, so what waits holds up nothing else.
+        # Each load is a process with many outstanding requests, so a waiting request delays no
+        # others.
         wide = ["--keys", str(NATIVE_KEYS), "--timeout", "3s", "-n", "64"]
         with ThreadPoolExecutor() as pool:
             loads = {
@@ -236,7 +235,7 @@ class Demonstration:
 
 
 def check_answered(report: dict[str, Any], way: str, *operations: str) -> None:
-    """NodeError if no request of an operation was answered: there is no latency to show then."""
+    """Raise NodeError if no request of an operation was answered: it would have no latency."""
     for operation in operations:
         if report["ops"].get(operation, {"ok": 0})["ok"] == 0:
             raise NodeError(
@@ -245,8 +244,8 @@ def check_answered(report: dict[str, Any], way: str, *operations: str) -> None:
 
 
 def cost_of_kill(report: dict[str, Any], operation: str) -> dict[str, Any]:
-    """What the requests of an operation met while a switch was killed. longest_ms is None if
-    nobody answered any.
+    """Return what a killed switch did to the requests of an operation. longest_ms is None if none
+    of them was answered.
     """
     of = report["ops"].get(operation, {"queries": 0, "ok": 0, "lost": 0, "failed": 0, "over10ms": 0})
     return {
@@ -257,11 +256,11 @@ def cost_of_kill(report: dict[str, Any], operation: str) -> dict[str, Any]:
     }
 
 
-# ---- What a person sees ----
+# ---- Output ----
 
 
 def table(*columns: str) -> Table:
-    """A table whose first column is words and whose others are numbers."""
+    """Return a table whose first column is words and whose others are numbers."""
     view = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", expand=False)
     view.add_column(columns[0], min_width=30, no_wrap=True)
     for column in columns[1:]:
@@ -270,12 +269,12 @@ def table(*columns: str) -> Table:
 
 
 def micros(value: float) -> str:
-    """A latency in microseconds."""
+    """Format a latency in microseconds."""
     return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
 
 
 def hot_table(result: dict[str, Any]) -> Table:
-    """One hot key by every way."""
+    """Show one hot key, read by every way."""
     view = table(f"one hot key, {result['hot_rate']:,} reads/s", "p50 µs", "p99 µs", "p50 by etcd's")
     base = result["hot"]["etcd"]["p50_us"]
     for way, words in WAYS.items():
@@ -285,7 +284,7 @@ def hot_table(result: dict[str, Any]) -> Table:
 
 
 def lock_table(result: dict[str, Any]) -> Table:
-    """A lock, taken and given back."""
+    """Show a lock that is acquired and released."""
     view = table("lock and unlock, one client", "p50 µs", "p99 µs", "p50 by etcd's")
     base = result["lock"]["etcd"]["p50_us"]
     for door, words in (("etcd", "etcd's concurrency package"), ("node", "node API, by the switches")):
@@ -295,7 +294,7 @@ def lock_table(result: dict[str, Any]) -> Table:
 
 
 def processor_table(result: dict[str, Any]) -> Table:
-    """The processor time of 1,000 requests of the mix."""
+    """Show the processor time of 1,000 requests of the mix."""
     view = table(f"processor ms, 1,000 of {result['mix_rate']:,}/s", "etcd", "gateway", "client", "in all")
     for way, words in (("etcd", "etcd"), ("gateway", "through the gateway"), ("direct", "client/etcd")):
         of = result["processor"][way]
@@ -307,7 +306,7 @@ def processor_table(result: dict[str, Any]) -> Table:
 
 
 def failover_table(result: dict[str, Any]) -> Table:
-    """What a killed switch cost."""
+    """Show the effect of a killed switch."""
     found = result["failover"]
     view = table(f"{found['switch']} is killed under load", "longest ms", "over 10 ms", "failed", "of")
     for way, words in (("gateway", "gateway"), ("native", "native client")):
@@ -324,7 +323,7 @@ def failover_table(result: dict[str, Any]) -> Table:
 
 
 def saved(result: dict[str, Any], way: str) -> str:
-    """etcd's processor time by a way, compared with that without the network."""
+    """Compare etcd's processor time by a way with its processor time without the network."""
     base, now = result["processor"]["etcd"]["etcd_ms"], result["processor"][way]["etcd_ms"]
     if not base:
         return "not measured"
@@ -332,14 +331,16 @@ def saved(result: dict[str, Any], way: str) -> str:
 
 
 def slower_than(of: dict[str, Any], base: dict[str, Any]) -> str:
-    """Which of the latencies are longer than etcd's, and by how much. "": none is, to one digit."""
+    """Return which latencies are longer than etcd's, and by how much; "" if none is, to one
+    digit.
+    """
     times = {what: of[f"{what}_us"] / base[f"{what}_us"] for what in ("p50", "p99")}
     longer = " and ".join(f"{what} {by:,.1f}" for what, by in times.items() if by > 1.05)
     return longer and f"{longer} times etcd's"
 
 
 def worse(result: dict[str, Any]) -> list[str]:
-    """What is slower or costs more than etcd alone, and what did not work: each is a line."""
+    """Return one line for each figure that is worse than etcd alone, and for each failure."""
     found, hot, lock, processor = [], result["hot"], result["lock"], result["processor"]
     for way, words in list(WAYS.items())[1:]:
         if slower := slower_than(hot[way], hot["etcd"]):
@@ -367,7 +368,7 @@ def worse(result: dict[str, Any]) -> list[str]:
 
 
 def report(console: Console, result: dict[str, Any]) -> None:
-    """All tables, and in words what they do not say."""
+    """Print all tables, and the remaining results in words."""
 
     def show(what: object) -> None:
         console.print(what, highlight=False)
@@ -417,7 +418,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def measure(demonstration: Demonstration, say: Callable[[str], None]) -> None:
-    """Every part, one after the other."""
+    """Run every part, one after the other."""
     d, result = demonstration, demonstration.result
     d.place("exclude")
     d.fill()
@@ -441,7 +442,7 @@ def measure(demonstration: Demonstration, say: Callable[[str], None]) -> None:
 
 
 def go(options: argparse.Namespace, console: Console) -> int:
-    """The whole demonstration; the exit status."""
+    """Run the whole demonstration, and return the exit status."""
     began, load_average = time.monotonic(), os.getloadavg()[0]
 
     def say(text: str) -> None:
@@ -473,7 +474,7 @@ def go(options: argparse.Namespace, console: Console) -> int:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command."""
     options = arguments().parse_args()
     if not 3 <= options.nodes <= 8:
         sys.exit("gain.py: --nodes: pass 3 to 8, so that a chain is left when a switch is killed")

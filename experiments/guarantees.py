@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What every guarantee of the shipped program costs, in nanoseconds (``make bench-guarantees``).
+"""Measure the cost of every guarantee of the shipped program, in nanoseconds (``make
+bench-guarantees``).
 
 Compiles the shipped program with one guarantee removed at a time, into a temporary folder, and
 measures each of these variants in turn with the whole program (``bin/netcraq-programs``). Needs
@@ -33,14 +34,14 @@ from experiments.figures.systems import NETCHAIN, PAPER, Failed  # noqa: E402
 from experiments.provenance import versions  # noqa: E402
 
 WHOLE = "NetCRAQ with leases"
-"""The shipped program as it is measured: its chains require leases, which is the default."""
+"""The measured variant of the shipped program: its chains require leases, which is the default."""
 
 CHAIN, NAME = "include/chain.p4", "netcraq"
 
 
 @dataclass(frozen=True)
 class Edit:
-    """What is replaced in a source; it must be there exactly once."""
+    """A replacement in a source; the replaced text must occur exactly once."""
 
     file: str
     old: str
@@ -48,7 +49,7 @@ class Edit:
 
 
 def stage(call: str, instead: str = "") -> Edit:
-    """A stage of Chain is not applied."""
+    """Return the edit that removes a stage of Chain."""
     return Edit(CHAIN, f"        {call}\n", f"        {instead}\n")
 
 
@@ -112,12 +113,12 @@ GUARANTEES: dict[str, tuple[Edit, ...]] = {
 
 
 def variants() -> dict[str, tuple[Edit, ...]]:
-    """All variants: one guarantee removed in each, and in the last all of them."""
+    """Return all variants: each lacks one guarantee, and the last lacks all of them."""
     return {**GUARANTEES, "all of these": tuple(edit for edits in GUARANTEES.values() for edit in edits)}
 
 
 def edited(folder: Path, edits: tuple[Edit, ...]) -> None:
-    """Change the sources in a folder. ValueError if a text is not there exactly once."""
+    """Change the sources in a folder. ValueError if a text does not occur exactly once."""
     for edit in edits:
         path = folder / edit.file
         text = path.read_text()
@@ -127,7 +128,7 @@ def edited(folder: Path, edits: tuple[Edit, ...]) -> None:
 
 
 def compiler() -> Any:
-    """``p4src/compile.py``, as a module."""
+    """Import ``p4src/compile.py`` as a module."""
     spec = importlib.util.spec_from_file_location("compile_p4", ROOT / "p4src" / "compile.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -145,7 +146,7 @@ def make(into: Path, values: int = 128) -> None:
             shutil.copytree(ROOT / "p4src" / "include", folder / "include")
             shutil.copy(ROOT / "p4src" / "netcraq.p4", folder)
             edited(folder, edits)
-            # The last: what a controller knows the program by.
+            # This is the last edit: a controller recognizes the program by its package name.
             edited(folder, (Edit("netcraq.p4", PACKAGE, '@pkginfo(name = "netcraq-measured"'),))
             compile_p4.compile_all(folder, {name: program}, folder, warnings=True)
             (into / f"{name}.json").write_bytes(gzip.decompress((folder / f"{name}.json.gz").read_bytes()))
@@ -156,8 +157,8 @@ QUERIES = (programs.READ, programs.WRITE, programs.DIRTY)
 
 
 def saved(results: list[dict[str, Any]]) -> dict[str, dict[str, pairs.Estimate]]:
-    """For each variant and query, what the query takes less than with the whole program, in
-    nanoseconds, round by round.
+    """Return, for each variant and query, the nanoseconds that the query takes less than with the
+    whole program, round by round.
     """
     each = programs.rounds(results)
     return {
@@ -172,7 +173,7 @@ def saved(results: list[dict[str, Any]]) -> dict[str, dict[str, pairs.Estimate]]
 
 
 def show(console: Console, engine: str, results: list[dict[str, Any]]) -> None:
-    """The table of one engine."""
+    """Print the table of one engine."""
     each = programs.rounds(results)
     table = Table(title=f"{engine}: nanoseconds that a query of the client at the head takes in all four switches")
     for column in ("", *QUERIES):
@@ -187,7 +188,7 @@ def show(console: Console, engine: str, results: list[dict[str, Any]]) -> None:
 
 
 def main() -> int:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", default="tc,xdp,interp", help="with commas (default: tc,xdp,interp)")
     parser.add_argument("--rounds", type=int, default=10, help="number of rounds (default: 10)")

@@ -3,17 +3,17 @@
 """Show hot etcd keys moving into the network (``make hot-keys``).
 
 1. etcd, the chain with its controller, the gateway in a host at the first switch, and Prometheus,
-   which scrapes gateway and controller, come up.
-2. Keys are written through the gateway, then read and written by Zipf's law, a line of figures each
-   second: few keys take most of the reads.
-3. Prometheus sees which, and the controller places them. The share of reads that the network
-   answers rises, the median latency falls.
-4. A switch in the middle of the chain is killed under this load, and later brought back.
+   which scrapes gateway and controller, start.
+2. Keys are written through the gateway, then read and written by Zipf's law, with a line of figures
+   each second: few keys take most of the reads.
+3. Prometheus finds these hot keys, and the controller places them. The share of reads that the
+   network answers rises, the median latency falls.
+4. A switch in the middle of the chain is killed under this load, and later restored.
 5. With ``--keep`` (``make hot-keys KEEP=1``) the load goes on until Ctrl-C.
 
-Every value that is read is compared with what was written to its key; a wrong one, or a network
-that does not come to answer half of the reads, ends the run with exit status 1.
-``out/hot-keys.json`` has the figures.
+Every read value is compared with the written value of its key. The run ends with exit status 1 if a
+value is wrong, or if the network never answers half of the reads. ``out/hot-keys.json`` has the
+figures.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ except ImportError as missing:
     sys.exit(f"{missing}: {launch.NO_MININET}")
 
 AT_ONCE = ("--placement-admit-after", "0s")
-"""Of the controller: how long a key has to be hot before it is placed. Somebody watches here."""
+"""The controller's flag for how long a key must be hot before it is placed. A person waits here."""
 FILLING = 64
-"""Writes on their way at once while the keys are filled: a disk syncs many as fast as one."""
+"""Outstanding writes while the keys are filled: a disk syncs many as fast as one."""
 ENOUGH = 0.5
-"""The share of reads that the network is to answer."""
+"""The share of reads that the network must answer."""
 
 
 class Story:
-    """What the load saw, second by second."""
+    """The results of the load, second by second."""
 
     def __init__(self, options: argparse.Namespace, network: EtcdNetwork) -> None:
         self.options = options
@@ -59,7 +59,7 @@ class Story:
         self.seconds: list[dict[str, Any]] = []
 
     def load(self, *arguments: str) -> dict[str, Any]:
-        """Run the load for a while and give its report."""
+        """Run the load for a while and return its report."""
         o = self.options
         keys = ["--keys", str(o.keys), "--value-size", str(o.value_size), "--zipf", str(o.zipf)]
         return self.network.load(*keys, *arguments)
@@ -70,8 +70,8 @@ class Story:
         self.before = self.network.counted()
 
     def row(self) -> dict[str, Any]:
-        """A second of load, or what ``--row`` says, and what became of it. (A tenth is for the load
-        to start in.)
+        """Run the load for a second, or for ``--row`` seconds, and return the figures. (The load
+        needs a tenth of a second to start.)
         """
         took = ["--duration", f"{round(1000 * self.options.row) - 100}ms"]
         report = self.load("--fill=false", *took, "-n", str(self.options.outstanding), "--mix", self.options.mix)
@@ -93,8 +93,8 @@ class Story:
         return figures
 
     def placement(self) -> dict[str, Any]:
-        """What the controller says about it. One that lost its leadership, as on a machine that has
-        too much else to do, has it back soon, as there is no other.
+        """Return the controller's placement. On a busy machine the controller may lose its
+        leadership. It regains it soon, because there is no other controller, so this retries.
         """
         until = time.monotonic() + 10
         while True:
@@ -106,13 +106,13 @@ class Story:
                 time.sleep(0.2)
 
     def tell(self, seconds: float) -> Iterator[None]:
-        """Rows for some seconds, each printed."""
+        """Print rows for some seconds."""
         for _ in range(max(1, round(seconds / self.options.row))):
             print(line(self.row()), flush=True)
             yield
 
     def keep(self) -> None:
-        """Rows until Ctrl-C."""
+        """Print rows until Ctrl-C."""
         print("the load goes on, for you to watch the controller's page; Ctrl-C ends it", flush=True)
         try:
             while True:
@@ -121,13 +121,13 @@ class Story:
             print("ending", flush=True)
 
     def hits(self, over: int = 3) -> float:
-        """The share of reads that the network answered in each of the last rows: the least."""
+        """Return the least share of reads that the network answered in the last ``over`` rows."""
         last = [figures["hit_rate"] or 0.0 for figures in self.seconds[-over:]]
         return min(last) if len(last) == over else 0.0
 
 
 def line(figures: dict[str, Any]) -> str:
-    """A row, for people."""
+    """Format a row."""
     percent = "-" if figures["hit_rate"] is None else f"{100 * figures['hit_rate']:.1f} %"
     p50, p99 = ("-" if figures[name] is None else f"{figures[name]:,.0f}" for name in ("read_p50_us", "read_p99_us"))
     counts = f"{figures['placed']:>8} {figures['failed']:>8}"
@@ -139,7 +139,7 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hot_keys.py", description="Show hot etcd keys moving into the network.")
     parser.add_argument("--nodes", type=int, default=4, metavar="N", help="switches in a ring, 3 to 8 (default 4)")
     launch.add_switch_arguments(parser)
-    sealed = [p for p in p4app.PROFILES if p >= 1024]  # cells are sealed, which 128 bits do not hold
+    sealed = [p for p in p4app.PROFILES if p >= 1024]  # cells are sealed, and the sealing does not fit into 128 bits
     parser.add_argument(
         "--profile", type=int, choices=sealed, default=1024, help="width of a value in bits (default 1024)"
     )
@@ -178,7 +178,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def go(options: argparse.Namespace) -> int:
-    """The whole story; the exit status."""
+    """Run the whole demonstration, and return the exit status."""
     print("starting etcd, the chain, the gateway and Prometheus", flush=True)
     kind = {**launch.kind_of(options), "flags": AT_ONCE}
     out = options.out.absolute().parent / "hot-keys"
@@ -245,7 +245,7 @@ def go(options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command."""
     options = arguments().parse_args()
     if not 3 <= options.nodes <= 8:
         sys.exit("hot_keys.py: --nodes: 3 to 8, so that a chain is left when one is killed")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of NetChain, the baseline (``netchain-baseline/``), for the runs that compare it with
-NetCRAQ from sockets.
+"""A client of NetChain, the baseline (``netchain-baseline/``), for comparisons with NetCRAQ over
+sockets.
 
-One socket, one request at a time, as :class:`netcraq.client.Client` is. A request that is not
-answered within the retransmission time is sent again; NetChain knows nothing about that, so a write
-that is sent again is executed again.
+It has one socket and sends one request at a time, as :class:`netcraq.client.Client` does. A request
+that is not answered within the retransmission time is sent again. NetChain does not recognize
+duplicates, so it executes a repeated write again.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ SIZE = HEADER.size + 4 * LIST
 
 
 def key_id(number: int, groups: int) -> int:
-    """The KEY of a key: its virtual group is the top byte."""
+    """Return the KEY of a key: its virtual group is the top byte."""
     return number % groups << 24 | number
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a request."""
+    """The result of a request."""
 
     value: bytes
     attempts: int
@@ -50,7 +50,7 @@ class NetChainClient:
     """Reads at the tail of a chain and writes at its head."""
 
     def __init__(self, chain: Sequence[str], *, timeout: float = 2.0, retransmit: float = 0.05) -> None:
-        """chain: the switches' addresses, head first, at most eight. timeout and retransmit in
+        """chain: the switches' addresses, head first, at most eight. timeout and retransmit are in
         seconds.
         """
         self._chain = list(chain)
@@ -62,11 +62,11 @@ class NetChainClient:
         self._socket.setblocking(False)
 
     def __enter__(self) -> NetChainClient:
-        """Itself."""
+        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes the socket."""
+        """Close the socket."""
         self._socket.close()
 
     def get(self, key: int) -> Answer:
@@ -74,8 +74,8 @@ class NetChainClient:
         return self._call("get", READ, key, b"", self._chain[::-1])
 
     def put(self, key: int, value: bytes) -> Answer:
-        """Write a value of at most 16 bytes; what is missing is zero. Raises Timeout: whether it
-        was executed is not known then.
+        """Write a value of at most 16 bytes, padded with zeros. Raises Timeout: then it is unknown
+        whether the write was executed.
         """
         return self._call("put", WRITE, key, value, self._chain)
 
@@ -89,7 +89,7 @@ class NetChainClient:
         begun = time.monotonic()
         attempts = 0
         while (now := time.monotonic()) < begun + self.timeout:
-            with contextlib.suppress(OSError):  # as good as lost
+            with contextlib.suppress(OSError):  # the packet counts as lost
                 self._socket.sendto(packet, (way[0], PORT))
             attempts += 1
             if reply := self._receive(op, key, len(rest), min(now + self.retransmit, begun + self.timeout)):
@@ -105,8 +105,8 @@ class NetChainClient:
         )
 
     def _receive(self, op: int, key: int, sent: int, until: float) -> tuple[int, bytes] | None:
-        """Status and value of the answer to the request, whichever of its copies it answers; None
-        when there is none by then.
+        """Return the status and value of the reply to the request, to whichever of its copies; None
+        if there is none until ``until``.
         """
         while True:
             ready, _, _ = select.select([self._socket], [], [], max(0.0, until - time.monotonic()))
@@ -119,8 +119,8 @@ class NetChainClient:
             if len(packet) != SIZE:
                 continue
             got, status, left, of, _, value = HEADER.unpack_from(packet)
-            # Whoever takes an address off the list moves the rest up, and with it the tag in the
-            # last place.
+            # A switch that removes an address from the list moves the rest up, and with it the tag
+            # in the last place.
             tag = len(packet) - 4 * (1 + sent - left)
             if got == op + 1 and of == key and left <= sent and int.from_bytes(packet[tag : tag + 4]) == self._tag:
                 return status, value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One measurement of ``make bench-nodeapi``: a load that is a process, and what it cost others."""
+"""One measurement of ``make bench-nodeapi``: a load process, and its servers' processor time."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any
 
 Measured = dict[str, list[dict[str, float]]]
-"""Repetitions by the name of a case."""
+"""Repetitions, by the name of a case."""
 
 
 class Failed(Exception):
-    """A run that is not a measurement."""
+    """A run that is no valid measurement."""
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used of the processors, to the nanosecond where the kernel counts so."""
+    """Return the processor time of a process, to the nanosecond if the kernel counts that
+    precisely.
+    """
     try:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
@@ -28,14 +30,16 @@ def cpu_seconds(pid: int) -> float:
 
 
 def all_cpu_seconds(pid: int) -> float:
-    """What a process has used of the processors, with its threads that have ended, in ticks."""
+    """Return the processor time of a process, including its ended threads, in clock-tick
+    resolution.
+    """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime, stime (proc_pid_stat(5): 14, 15)
 
 
 def run(name: str, command: list[str], servers: Iterable[int]) -> dict[str, Any]:
-    """Run a load: it says "ready", begins when it is told to, and ends with a line of JSON. servers
-    are the processes that answer it.
+    """Run a load process: it prints "ready", begins on a line "go", and ends with a line of JSON.
+    servers are the processes that answer it.
     """
     servers = list(servers)
     process = subprocess.Popen(
@@ -69,5 +73,5 @@ def run(name: str, command: list[str], servers: Iterable[int]) -> dict[str, Any]
 
 
 def figure(value: float | None) -> str:
-    """For people."""
+    """Format a figure."""
     return "left out" if value is None else f"{value:.0f}" if value >= 100 else f"{value:.1f}"

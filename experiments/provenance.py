@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a measurement comes from: the commit, the machine, the command and the date."""
+"""The origin of a measurement: the commit, the machine, the command and the date."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def versions() -> dict[str, str]:
-    """What the figures were measured with and on."""
+    """Return the versions of the software and the machine that made the figures."""
 
     def said(*command: str) -> str:
         try:
@@ -49,8 +49,8 @@ def versions() -> dict[str, str]:
 
 
 def record() -> dict[str, Any]:
-    """The origin of a run that begins now. Benchmarks write it into their file, as ``run``, and
-    bench_page.py prints it.
+    """Return the origin of a run that begins at this moment. Benchmarks write it into their file,
+    as ``run``, and bench_page.py prints it.
     """
     program = Path(sys.argv[0]).resolve()
     shown = program.relative_to(ROOT) if program.is_relative_to(ROOT) else Path(program.name)

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Generate queries to a NetCRAQ chain at a steady rate and report what became of them.
+"""Generate queries to a NetCRAQ chain at a steady rate and report their outcomes.
 
-The load is open: queries are sent when their time has come, whether earlier ones are answered or
-not, and none is sent again, so that a loss is seen as a loss and the latency of an answer is that
-of one trip. (For a closed loop at the highest rate: netcraqctl bench.)
+The load is open: queries are sent at their scheduled times, whether or not earlier ones are
+answered. None is sent again, so that a loss shows as a loss and an answer's latency is that of one
+round trip. (netcraqctl bench makes a closed loop at the highest rate.)
 
 Two transports send the same packets. "socket" uses a UDP socket. "scapy" makes whole Ethernet
-frames with scapy and sends and sniffs them on one interface, as one does inside a Mininet host;
-that is good for about 1,500 queries a second. What Python itself takes is in the latencies: some
-ten microseconds with a socket, some hundred with scapy.
+frames with scapy and sends and sniffs them on one interface, as one does inside a Mininet host; it
+reaches about 1,500 queries a second. The latencies include the time of Python: some ten
+microseconds with a socket, some hundred with scapy.
 
-Answers are taken from the targets and from the chain's service address, from where switches also
-answer what they were asked at their own.
+Answers are accepted from the targets and from the chain's service address. Switches also answer
+from the service address to queries that they get at their own address.
 """
 
 from __future__ import annotations
@@ -52,32 +52,32 @@ QUANTILES = {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9, "max": 100}
 
 
 class GeneratorError(Exception):
-    """What a person has to do something about."""
+    """An error that the user has to resolve."""
 
 
-# ---- What to ask ----
+# ---- Choosing queries ----
 
 
 class KeyPicker(Protocol):
-    """Picks keys."""
+    """Chooses keys."""
 
     def __call__(self) -> int:
-        """The next key."""
+        """Return the next key."""
 
 
 def uniform_keys(keys: Sequence[int], rng: random.Random) -> KeyPicker:
-    """All keys alike."""
+    """Choose all keys with the same probability."""
     return lambda: rng.choice(keys)
 
 
 def zipf_keys(keys: Sequence[int], exponent: float, rng: random.Random) -> KeyPicker:
-    """The n-th key with a probability proportional to 1/n^exponent (Zipf's law)."""
+    """Choose the n-th key with a probability proportional to 1/n^exponent (Zipf's law)."""
     sums = list(itertools.accumulate((rank + 1) ** -exponent for rank in range(len(keys))))
     return lambda: keys[min(bisect.bisect_left(sums, rng.random() * sums[-1]), len(keys) - 1)]
 
 
 def parse_mix(text: str) -> dict[str, float]:
-    """Reads an op mix: get=90,put=9,cas=1, in any unit."""
+    """Read an op mix: get=90,put=9,cas=1, in any unit."""
     mix: dict[str, float] = {}
     for part in text.split(","):
         name, _, share = part.partition("=")
@@ -95,7 +95,7 @@ def parse_mix(text: str) -> dict[str, float]:
 
 
 def parse_keys(texts: Sequence[str], lookup: Callable[[str], int]) -> list[int]:
-    """Reads KEY_IDs, ranges of them (0x01000000-0x010000ff), and names, which lookup turns into
+    """Read KEY_IDs, ranges of them (0x01000000-0x010000ff), and names, which lookup maps to
     KEY_IDs.
     """
     keys: list[int] = []
@@ -115,7 +115,7 @@ def parse_keys(texts: Sequence[str], lookup: Callable[[str], int]) -> list[int]:
 
 @dataclass
 class Workload:
-    """What is asked next; the same seed asks the same."""
+    """Chooses the queries; the same seed yields the same queries."""
 
     mix: dict[str, float]
     pick_key: KeyPicker
@@ -124,17 +124,17 @@ class Workload:
     value_size: int
     eventual: bool = False
     versions: dict[int, int] = field(default_factory=dict)
-    """The newest version of each key that an answer has shown: what a cas expects."""
+    """The newest version of each key in an answer so far: a cas expects it."""
     _count: int = 0
 
     def next(self, request: int) -> tuple[str, str, Packet]:
-        """The operation, the target and the packet of the next query."""
+        """Return the operation, the target and the packet of the next query."""
         kind = self.rng.choices(list(self.mix), list(self.mix.values()))[0]
         key = self.pick_key()
         target = self.targets[self._count % len(self.targets)]
         self._count += 1
-        # Session 0: the head executes each copy that it gets. None is sent twice here, and writes
-        # need not wait for one another.
+        # Session 0: the head executes each copy of a request. No request is sent twice here, and
+        # writes need not wait for one another.
         if kind == "get":
             return (
                 kind,
@@ -149,12 +149,12 @@ class Workload:
         return kind, target, Packet(Op.CAS, key, request=request, version=self.versions.get(key, 0), value=value)
 
 
-# ---- How to ask ----
+# ---- Sending and receiving ----
 
 
 @dataclass(frozen=True)
 class Received:
-    """A UDP payload, who sent it, and when it came (time.monotonic)."""
+    """A UDP payload, its sender, and its arrival time (time.monotonic)."""
 
     payload: bytes
     source: str
@@ -162,35 +162,36 @@ class Received:
 
 
 class Transport(Protocol):
-    """Sends queries and gets what comes back."""
+    """Sends queries and receives answers."""
 
     def send(self, target: str, payload: bytes) -> None:
-        """Sends a UDP payload to "ADDRESS:PORT"."""
+        """Send a UDP payload to "ADDRESS:PORT"."""
 
     def receive(self, wait: float) -> list[Received]:
-        """What has come; waits up to so many seconds for the first."""
+        """Return the received payloads; wait up to ``wait`` seconds for the first."""
 
     def close(self) -> None:
-        """Gives the sockets back."""
+        """Release the sockets."""
 
 
 def split_target(target: str) -> tuple[str, int]:
-    """Takes "ADDRESS:PORT" apart."""
+    """Split "ADDRESS:PORT"."""
     host, _, port = target.rpartition(":")
     return host, int(port)
 
 
 HELD = 4 << 20
-"""Bytes of answers that the kernel holds for a transport that gets no processor for a while: what
-it cannot hold would be told as lost, though it had come.
+"""The receive buffer of a transport in bytes: without a processor for a while, a transport would
+otherwise report received answers as lost.
 """
 SO_RCVBUFFORCE = 33
-"""asm-generic/socket.h: SO_RCVBUF past the machine's bound. Python's socket does not name it."""
+"""asm-generic/socket.h: SO_RCVBUF beyond the system's limit. Python's socket module lacks the name.
+"""
 
 
 def hold(receiver: socket.socket, size: int) -> None:
-    """Have the kernel hold so many bytes for a socket, or, without the right to, what the machine
-    allows everybody.
+    """Set a socket's receive buffer to this many bytes, or, without the privilege, to the system's
+    limit.
     """
     try:
         receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, size)
@@ -202,23 +203,23 @@ class SocketTransport:
     """A UDP socket."""
 
     def __init__(self) -> None:
-        """Opens it, at a port that the system chooses."""
+        """Open the socket, at a port that the system chooses."""
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         hold(self._socket, HELD)
         self._socket.bind(("", 0))
         self._socket.setblocking(False)
 
     def send(self, target: str, payload: bytes) -> None:
-        """Sends a UDP payload to "ADDRESS:PORT"."""
+        """Send a UDP payload to "ADDRESS:PORT"."""
         try:
             self._socket.sendto(payload, split_target(target))
         except BlockingIOError:
-            pass  # no room in the send buffer: lost, and reported so
+            pass  # the send buffer is full: lost, and reported as lost
         except OSError as e:
             raise GeneratorError(f"sending to {target}: {e}") from None
 
     def receive(self, wait: float) -> list[Received]:
-        """What has come; waits up to so many seconds for the first."""
+        """Return the received payloads; wait up to ``wait`` seconds for the first."""
         if not select.select([self._socket], [], [], max(wait, 0))[0]:
             return []
         out = []
@@ -231,13 +232,13 @@ class SocketTransport:
         return out
 
     def close(self) -> None:
-        """Closes the socket."""
+        """Close the socket."""
         self._socket.close()
 
 
 def known_neighbour(host: str) -> str | None:
-    """The Ethernet address that the kernel has for a host or the gateway to it (switches answer no
-    ARP: hosts behind one have fixed entries).
+    """Return the Ethernet address that the kernel has for a host or its gateway. (Switches do not
+    answer ARP, so hosts at a switch have fixed entries.)
     """
 
     def ip(*arguments: str) -> dict[str, Any]:
@@ -253,15 +254,15 @@ def known_neighbour(host: str) -> str | None:
 
 
 class ScapyTransport:
-    """Ethernet frames on one interface, made and taken apart by scapy."""
+    """Ethernet frames on one interface, made and parsed by scapy."""
 
     def __init__(self, interface: str, value_bits: int, mac: str | None) -> None:
-        """mac: the Ethernet address that frames go to. None: that of the target or of the gateway
-        to it, from the kernel's table or by ARP.
+        """mac: the frames' destination address. None: that of the target or its gateway, from the
+        kernel's table or by ARP.
         """
         import logging
 
-        # it warns of every interface without an IPv6 address
+        # scapy warns about every interface without an IPv6 address
         logging.getLogger("scapy.runtime").setLevel(logging.ERROR)
         from netcraq import scapy_layer
         from scapy.arch import get_if_addr, get_if_hwaddr
@@ -280,8 +281,8 @@ class ScapyTransport:
             raise GeneratorError(f"--interface {interface} has no IPv4 address")
         self._mac = mac
         self._headers: dict[str, Any] = {}
-        # The kernel must not answer replies with "port unreachable": a socket that nobody reads has
-        # the port.
+        # The kernel must not answer replies with "port unreachable", so a socket that nobody reads
+        # holds the port.
         self._port_holder = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._port_holder.bind((self._address, 0))
         self._port = self._port_holder.getsockname()[1]
@@ -292,11 +293,11 @@ class ScapyTransport:
             raise GeneratorError(
                 f"opening {interface} for frames: {e} (it takes root, or --transport socket)"
             ) from None
-        # A hundred small frames fill what scapy asks for.
+        # A hundred small frames fill scapy's default buffer.
         hold(self._socket.ins, HELD)
 
     def _header(self, target: str) -> Any:
-        """The headers before the packet, made once a target."""
+        """Return the headers before the packet, made once for each target."""
         import scapy.route  # noqa: F401 (getmacbyip asks conf.route)
         from scapy.layers.inet import IP, UDP
         from scapy.layers.l2 import Ether, getmacbyip
@@ -314,14 +315,14 @@ class ScapyTransport:
         return self._headers[target]
 
     def send(self, target: str, payload: bytes) -> None:
-        """Sends a UDP payload to "ADDRESS:PORT"."""
+        """Send a UDP payload to "ADDRESS:PORT"."""
         try:
             self._socket.send(self._header(target) / self._layer(payload))
         except OSError as e:
             raise GeneratorError(f"sending to {target}: {e}") from None
 
     def receive(self, wait: float) -> list[Received]:
-        """What has come; waits up to so many seconds for the first."""
+        """Return the received payloads; wait up to ``wait`` seconds for the first."""
         from scapy.layers.inet import IP, UDP
 
         deadline = time.monotonic() + max(wait, 0)
@@ -332,25 +333,25 @@ class ScapyTransport:
             at = time.monotonic()
             frame = self._socket.recv(4096)
             if frame is None or UDP not in frame or frame[UDP].dport != self._port or frame[IP].dst != self._address:
-                continue  # what others send, and what we sent
-            # The bytes as they came. A payload that is none of NetCRAQ's lengths is not a reply of
-            # ours.
+                continue  # other programs' frames, and own frames
+            # These are the received bytes. A payload whose length is not one of NetCRAQ's lengths
+            # is not a reply.
             if self._any_layer in frame:
                 out.append(Received(bytes(frame[self._any_layer].original), f"{frame[IP].src}:{frame[UDP].sport}", at))
         return out
 
     def close(self) -> None:
-        """Closes the sockets."""
+        """Close the sockets."""
         self._socket.close()
         self._port_holder.close()
 
 
-# ---- Asking ----
+# ---- Running queries ----
 
 
 @dataclass(frozen=True)
 class Query:
-    """A query that waits for its answer."""
+    """A query without an answer so far."""
 
     kind: str
     target: str
@@ -360,7 +361,7 @@ class Query:
 
 @dataclass
 class Tally:
-    """What became of the queries of one kind or target."""
+    """The outcomes of the queries of one kind or target."""
 
     sent: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
@@ -369,11 +370,11 @@ class Tally:
 
     @property
     def lost(self) -> int:
-        """Queries without an answer."""
+        """The number of queries without an answer."""
         return self.statuses[LOST]
 
     def summary(self) -> dict[str, Any]:
-        """For the JSON summary; latencies in microseconds."""
+        """Return the JSON summary; latencies in microseconds."""
         times = sorted(self.latencies)
         latency = {name: round(percentile(times, q) * 1e6, 2) for name, q in QUANTILES.items() if times}
         return {
@@ -394,21 +395,21 @@ def percentile(ordered: Sequence[float], q: float) -> float:
 
 @dataclass
 class Report:
-    """What a run measured."""
+    """The measurements of a run."""
 
     elapsed: float = 0
     all: Tally = field(default_factory=Tally)
     by_kind: dict[str, Tally] = field(default_factory=dict)
     by_target: dict[str, Tally] = field(default_factory=dict)
     strays: int = 0
-    """Packets that answer nothing: second copies, answers after the timeout, malformed ones."""
+    """Packets that answer no open query: second copies, late answers, malformed ones."""
     foreign: Counter[str] = field(default_factory=Counter)
-    """Packets from where no answer can come from, by their source."""
+    """Packets from unexpected sources, by source."""
     behind: float = 0
-    """The most that sending was behind its schedule, in seconds."""
+    """The largest delay of sending behind its schedule, in seconds."""
 
     def summary(self) -> dict[str, Any]:
-        """For the JSON summary."""
+        """Return the JSON summary."""
         return {
             "elapsed_s": round(self.elapsed, 6),
             "sent_per_s": round(self.all.sent / self.elapsed, 1) if self.elapsed else 0,
@@ -422,29 +423,29 @@ class Report:
 
 
 class Generator:
-    """Sends queries when they are due and writes down what becomes of each."""
+    """Sends queries when they are due and records the outcome of each."""
 
     def __init__(
         self, transport: Transport, workload: Workload, *, value_bits: int, rate: float, timeout: float, count: int | None, duration: float | None,
         rows: Callable[[tuple[Any, ...]], object] | None = None, first_request: int | None = None, services: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """rate: queries a second. rows is called with a row of the CSV for each query, when its
-        fate is known. services: where answers come from besides the workload's targets,
+        outcome is known. services: sources of answers besides the workload's targets,
         "ADDRESS:PORT".
         """
         self.sources = {*workload.targets, *services}
         self.transport, self.workload, self.value_bits = transport, workload, value_bits
         self.interval, self.timeout, self.count, self.duration = 1 / rate, timeout, count, duration
         self.rows = rows or (lambda _row: None)
-        # Chance, so that nobody can guess a query's number and answer it, and late answers to an
-        # earlier run from the same port are not taken for this one's.
+        # Random, so that nobody can guess a query's number and answer it. Late answers to an
+        # earlier run from the same port also do not match.
         self.request = random.SystemRandom().randrange(1 << 32) if first_request is None else first_request
         self.waiting: dict[int, Query] = {}
         self.oldest: deque[int] = deque()
         self.report = Report()
 
     def run(self, progress: Callable[[Report], None] = lambda _report: None) -> Report:
-        """Runs to the end, or until interrupted; what is sent by then is waited for in any case."""
+        """Run to the end, or until interrupted; then wait for the answers to sent queries."""
         begun = time.monotonic()
         self.began_at = time.time() - begun
         with suppress(KeyboardInterrupt):
@@ -489,8 +490,8 @@ class Generator:
         self.transport.send(target, packet.encode(self.value_bits))
 
     def _settle(self, wait: float) -> None:
-        """Takes what has come, waiting up to so long for it, and gives up what has waited
-        too long.
+        """Process received answers, waiting up to ``wait`` seconds for them, and give up overdue
+        queries.
         """
         for r in self.transport.receive(wait):
             self._take(r)
@@ -533,11 +534,11 @@ class Generator:
         self.rows((f"{self.began_at + query.sent:.6f}", query.kind, key, query.target, status, rtt_us, shown, source))
 
 
-# ---- For people ----
+# ---- Output ----
 
 
 def show(report: Report, out: IO[str]) -> None:
-    """Prints the summary as a table."""
+    """Print the summary as a table."""
     from rich.console import Console
     from rich.table import Table
 
@@ -581,7 +582,7 @@ def show(report: Report, out: IO[str]) -> None:
 
 @contextmanager
 def progress_bar(count: int | None, duration: float | None, enabled: bool) -> Iterator[Callable[[Report], None]]:
-    """A progress bar on standard error; yields what updates it."""
+    """Show a progress bar on standard error; yields the function that updates it."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -698,7 +699,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuses what makes no sense."""
+    """Refuse invalid arguments."""
     for name, value, good in (
         ("--rate", args.rate, 0 < args.rate <= 1e7),
         ("--count", args.count, args.count is None or args.count > 0),
@@ -720,7 +721,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def resolve(target: str, option: str = "--target") -> str:
-    """Reads ADDRESS[:PORT], where ADDRESS is an IPv4 address or a host name, into ADDRESS:PORT."""
+    """Convert ADDRESS[:PORT], where ADDRESS is an IPv4 address or a host name, to ADDRESS:PORT."""
     host, _, port = target.partition(":")
     try:
         number = int(port) if port else wire.PORT
@@ -732,20 +733,20 @@ def resolve(target: str, option: str = "--target") -> str:
 
 
 def services_of(args: argparse.Namespace, chain: Chain | None, key: int) -> list[str]:
-    """Where the answers of a key's chain come from besides the targets: as the user said, or as the
-    controller says, if there is one.
+    """Return where answers of a key's chain come from besides the targets: the user's choice, or
+    the controller's data, if there is a controller.
     """
     if args.service:
         return [resolve(args.service, "--service")]
     if chain is None:
-        with suppress(AdminError):  # nobody said that there is one
+        with suppress(AdminError):  # there may be no controller
             chain = chain_of(Admin(args.admin).chains(), key)
     return [resolve(chain.service_address)] if chain else []
 
 
 def plan(args: argparse.Namespace) -> tuple[list[str], list[str], list[int], int]:
-    """Targets, where else answers come from, keys and width of values: what the user said, and for
-    the rest what the controller says.
+    """Return targets, other sources of answers, keys and width of values: the user's choices, and
+    for the rest the controller's data.
     """
     admin = Admin(args.admin)
     chain: Chain | None = None
@@ -760,7 +761,7 @@ def plan(args: argparse.Namespace) -> tuple[list[str], list[str], list[int], int
     if args.switch or not args.target or (args.value_bits is None and (args.admin or not args.keys)):
         chains = admin.chains()
         if not args.keys:
-            keys = [k for k in keys if k >> 24 == keys[0] >> 24]  # one chain's: the targets are
+            keys = [k for k in keys if k >> 24 == keys[0] >> 24]  # keys of one chain, because the targets belong to one
         chain = chain_of(chains, keys[0])
     if any(k >> 24 != keys[0] >> 24 for k in keys):
         raise GeneratorError("--keys: all must be of one chain, since the targets are one chain's")
@@ -779,7 +780,7 @@ def plan(args: argparse.Namespace) -> tuple[list[str], list[str], list[int], int
 
 
 def make_transport(args: argparse.Namespace, targets: Sequence[str], value_bits: int) -> Transport:
-    """The transport that the user chose."""
+    """Return the transport that the user chose."""
     if args.transport == "socket":
         return SocketTransport()
     interface = args.interface
@@ -793,7 +794,7 @@ def make_transport(args: argparse.Namespace, targets: Sequence[str], value_bits:
 
 @contextmanager
 def output(path: str | None) -> Iterator[IO[str] | None]:
-    """A file to write, with its folder made; - is standard output."""
+    """Open a file for writing, and make its folder; - is standard output."""
     if path is None or path == "-":
         yield sys.stdout if path else None
         return
@@ -807,7 +808,7 @@ def output(path: str | None) -> Iterator[IO[str] | None]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command."""
+    """Run the command."""
     check(args)
     mix = parse_mix(args.mix)
     targets, services, keys, value_bits = plan(args)
@@ -861,7 +862,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command, with an exit code."""
+    """Run the command and return the exit code."""
     args = parser().parse_args(argv)
     try:
         return run(args)

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether what clients saw could have happened in a store without copies (linearizability), for
-keys with one writer each.
+"""A linearizability check of clients' histories, for keys with one writer each.
 
-Each key is a register whose writer numbers its values: 0 is what was there, then 1, 2, 3 ... A
-history is the operations with the times at which they were asked and answered, on one clock. With
-one writer, whose writes come one after the other, a history is linearizable exactly if for every
+Each key is a register whose writer numbers its values: 0 is the initial value, then 1, 2, 3 ... A
+history is the operations with the times of their requests and answers, on one clock. With one
+writer, whose writes follow one after the other, a history is linearizable exactly if for every
 read:
 
-* the value that it returned had been asked to be written before the read was answered;
-* no write with a higher number was answered before the read was asked (the value was not stale);
-* no read that was answered before this one was asked returned a higher number (time does not run
-  backwards for readers).
+* the write of the returned value was requested before the read was answered;
+* no write with a higher number was answered before the read was requested (the value was not
+  stale);
+* no read that was answered before this one was requested returned a higher number (time does not
+  run backwards for readers).
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ class Operation:
     key: str
     write: bool
     number: int | None
-    """Of the value written or read; None: a value that the key's writer never wrote."""
+    """The number of the written or read value; None: a value that the key's writer never wrote."""
     asked: float
     answered: float
-    """Seconds on one clock; infinity for a write whose outcome is not known."""
+    """Seconds on one clock; infinity for a write with an unknown outcome."""
     who: str = ""
-    """For people."""
+    """A name for messages."""
 
     def __str__(self) -> str:
-        """For people."""
+        """Format the operation for messages."""
         took = f"{(self.answered - self.asked) * 1e6:.0f} µs" if math.isfinite(self.answered) else "no answer"
         return f"{self.who} {'wrote' if self.write else 'read'} value {self.number} at {self.asked:.6f} s ({took})"
 
 
 def violations(operations: Iterable[Operation]) -> list[str]:
-    """What could not have happened, a line each; empty if the history is linearizable. ValueError
-    where a key has writes that overlap.
+    """Return the violations, a line each; empty if the history is linearizable. ValueError if
+    writes of a key overlap.
     """
     keys: dict[str, list[Operation]] = defaultdict(list)
     for operation in operations:
@@ -56,8 +56,8 @@ def violations(operations: Iterable[Operation]) -> list[str]:
 def _of_key(key: str, operations: list[Operation]) -> list[str]:
     writes = sorted((operation for operation in operations if operation.write), key=lambda write: write.number)
     for one, following in pairwise(writes):
-        # A write without an answer was given up at a time that is not known here; it was asked
-        # before the next one in any case.
+        # The time when an unanswered write was given up is unknown here. It was requested before
+        # the next write in any case.
         given_up = one.asked if math.isinf(one.answered) else one.answered
         if one.number == following.number or following.asked < given_up:
             raise ValueError(f"{key}: the writes overlap: {one}; {following}")
@@ -79,7 +79,7 @@ def _of_key(key: str, operations: list[Operation]) -> list[str]:
 
 
 class _Highest:
-    """The highest number among those whose time is before a moment."""
+    """Finds the highest number with a time before a given moment."""
 
     def __init__(self, pairs: Iterable[tuple[float, int]]) -> None:
         self._times: list[float] = []

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A consumer of a stream in Python, for experiments/bench_streams.py: as ``netcraq-streams
-consume``, with the library that programs use.
+"""A consumer of a stream in Python, for experiments/bench_streams.py: like ``netcraq-streams
+consume``, with the client library.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from netcraq import streams
 
 
 class Counted:
-    """What it has done so far."""
+    """The consumer's counts so far."""
 
     records = size = found = missed = 0
 
     def mark(self) -> str:
-        """As a line."""
+        """Return the counts as a line."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         return json.dumps(
             {
@@ -41,7 +41,7 @@ class Counted:
 
 
 def read(reader: streams.Reader, counted: Counted, needle: bytes) -> None:
-    """Count records, or those that have something in them."""
+    """Count records and those that contain ``needle``."""
     for batch in reader:
         size = found = 0
         for _, record in batch:
@@ -55,7 +55,7 @@ def read(reader: streams.Reader, counted: Counted, needle: bytes) -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser()
     for name in ("socket", "stream", "name", "partitions"):
         parser.add_argument(f"--{name}", required=True)
@@ -74,7 +74,7 @@ def main() -> None:
         threading.Thread(target=read, args=(reader, counted, needle), daemon=True).start()
         while sys.stdin.readline():
             print(counted.mark(), flush=True)
-    os._exit(0)  # the thread may be asleep, and its reader is nobody else's
+    os._exit(0)  # the thread may be asleep, and nothing else uses its reader
 
 
 if __name__ == "__main__":

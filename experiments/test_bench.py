@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make bench``: a run that is as short as one can be, and what is made of its figures."""
+"""``make bench``: the shortest possible run, and the evaluation of its figures."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from topologies.tests.conftest import why_not
 
 
 def measured(engine, rate, p50=1.0, mode="throughput", case="one switch: read", bits=128):
-    """One measurement, as a load run leaves it."""
+    """Return one measurement, as a load run reports it."""
     return {
         "engine": engine,
         "bits": bits,
@@ -95,7 +95,7 @@ def test_a_short_run(tmp_path):
         "--out",
         str(out),
     ]
-    # In a network namespace of its own; bench.py makes another for each network.
+    # The run gets its own network namespace; bench.py makes another for each network.
     done = subprocess.run(
         [sys.executable, "experiments/bench.py", *small],
         cwd=p4app.ROOT,
@@ -113,4 +113,4 @@ def test_a_short_run(tmp_path):
     assert "reflector" in done.stdout
     alone = [row["program"] for row in result["programs"]]
     assert {"tc/reflector", "tc/128/READ", "tc/128/READ_leased", "tc/128/WRITE"} <= set(alone)
-    assert all(name.startswith(("tc/128/", "tc/reflector")) for name in alone), alone  # what was asked for
+    assert all(name.startswith(("tc/128/", "tc/reflector")) for name in alone), alone  # only the requested ones

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What experiments/bench_arrow.py measures, and makes of it."""
+"""The measurements of experiments/bench_arrow.py, and their evaluation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from experiments import bench_arrow as bench
 
 
 def measured(todo: list[bench.Case], **mib: float) -> bench.Measured:
-    """Three rounds of each case, the last one of which is ten times slower all over."""
+    """Return three rounds of each case, the last of which is ten times slower in all cases."""
     return {
         case.name: {
             way: [
@@ -44,7 +44,7 @@ def measured(todo: list[bench.Case], **mib: float) -> bench.Measured:
 
 @pytest.fixture(autouse=True)
 def no_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a program has that has not begun: as if it had been measured."""
+    """Set the memory of a program before its work, as if it had been measured."""
     monkeypatch.setattr(bench, "PROGRAM", [50.0])
 
 
@@ -63,12 +63,12 @@ def test_what_misses_its_aim_is_marked() -> None:
     assert aims["rewritable to ipc, 8 consumers: by the clock"].met is True
     assert aims["rewritable to ipc, 8 consumers: by the clock"].measured == "3.00 (3.00 to 3.00)"
     assert aims["rewritable to ipc, 1 consumers: by the clock"].met is None
-    # 150 MiB of which two programs have 100, and 500 of which nine have 450.
+    # Of 150 MiB the two programs account for 100, and of 500 MiB the nine programs account for 450.
     assert aims["sealed: PSS of all, 1 and 8 consumers, without programs"].measured == "50 and 50 MiB"
 
 
 def test_a_chain_is_joined() -> None:
-    """Each step reads what the one before it writes, by each way."""
+    """Each step reads the output of the step before it, in each way."""
     for way in bench.WAYS[bench.CHAIN]:
         started = list(bench.processes(bench.Case(bench.CHAIN, 3), way, "/d", "/d/s"))
         assert [role for role, _ in started] == ["first", "step", "step", "step", "last"]
@@ -93,7 +93,7 @@ def test_it_says_what_it_found() -> None:
 
 
 def test_it_measures(tmp_path: Path) -> None:
-    """The real thing, as short as it can be, of one part."""
+    """Run a real measurement of one part, as short as possible."""
     pytest.importorskip("pyarrow", reason="Arrow has tests of its own: make test-arrow")
     if not bench.COMMAND.exists():
         pytest.skip(f"there is no {bench.COMMAND}: make build")
@@ -112,7 +112,7 @@ def test_it_measures(tmp_path: Path) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether there is such a process, that has not ended."""
+    """Return whether a process exists and has not ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -120,7 +120,7 @@ def alive(pid: int) -> bool:
 
 
 def until(what: str, done: Callable[[], bool]) -> None:
-    """Wait for it."""
+    """Wait until ``done`` returns true."""
     deadline = time.monotonic() + 120
     while not done():
         assert time.monotonic() < deadline, what
@@ -129,7 +129,9 @@ def until(what: str, done: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_nothing_is_left(tmp_path: Path, how: signal.Signals) -> None:
-    """Whoever kills it leaves no process behind, and whoever ends it no file either."""
+    """A killed benchmark leaves no process behind, and a terminated one leaves no file behind
+    either.
+    """
     pytest.importorskip("pyarrow", reason="Arrow has tests of its own: make test-arrow")
     if not bench.COMMAND.exists():
         pytest.skip(f"there is no {bench.COMMAND}: make build")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What experiments/bench_coordination.py starts, and what it makes of what was measured."""
+"""The servers that experiments/bench_coordination.py starts, and the evaluation of its
+measurements.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make bench-cores``: its topology, and what it makes of slices."""
+"""``make bench-cores``: its topology, and the evaluation of slices."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What experiments/bench_etcd.py makes of what was measured."""
+"""The evaluation of the measurements of experiments/bench_etcd.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from experiments import bench_etcd
 
 
 def load(rate: float, latency: float, **more: float) -> list[dict[str, float]]:
-    """Three repetitions of a way; the last one was on a busy machine, for every way."""
+    """Return three repetitions of a way; in the last one the machine was busy for every way."""
     one = {"queries_per_second": rate, "read_p50_us": latency, "read_p99_us": 3 * latency, "write_p50_us": 2 * latency}
     one |= {"hit_rate": 0.0, "etcd_cpu_us_per_query": 200.0} | more
     busy = one | {name: one[name] * by for name, by in (("queries_per_second", 0.5), ("read_p50_us", 2.0))}
@@ -96,7 +96,7 @@ def test_what_misses_its_aim_is_marked(change: dict[str, Any], what: str) -> Non
 
 
 def test_what_was_not_measured_is_left_out() -> None:
-    """etcd's own benchmark is built by make bench-etcd alone."""
+    """Only make bench-etcd builds etcd's own benchmark."""
     assert missed(measured(unplaced={})) == []
 
 

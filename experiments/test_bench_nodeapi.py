@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What experiments/bench_nodeapi.py makes of what was measured."""
+"""The evaluation of the measurements of experiments/bench_nodeapi.py."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ P50 = {bench.ECHO: 20.0, bench.JSON: 40.0, bench.COMPACT: 29.0, bench.GRPC_UNIX:
 
 
 def measured(**changes: float) -> bench.Measured:
-    """Three repetitions of each case, of which the last one is slower all over."""
+    """Return three repetitions of each case, the last of which is slower in all cases."""
     found: bench.Measured = {}
     for load in bench.LOADS:
         for language in bench.LANGUAGES:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is made of the measurements of pipelets."""
+"""The evaluation of the measurements of pipelets."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What experiments/bench_streams.py measures, and makes of it."""
+"""The measurements of experiments/bench_streams.py, and their evaluation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from experiments import bench_streams as bench
 
 
 def measured(todo: list[bench.Case], **read: int) -> bench.Measured:
-    """Three rounds of each case, the last one of which is ten times slower all over."""
+    """Return three rounds of each case, the last of which is ten times slower in all cases."""
     rates = {"push": 4000, "pull": 1000, "compact": 2000, "jetstream": 5000} | read
     return {
         case.name: {
@@ -49,7 +49,7 @@ def test_all_parts_are_measured() -> None:
     assert {case.work for case in todo} == {"count", "filter", "words", "windows"}
     assert {case.producers for case in todo} == {case.consumers for case in todo if not case.all_read_all} == {1, 2, 4}
     assert len({case.name for case in todo}) == len(todo)
-    for case in todo:  # each partition has one producer, and one consumer unless all read all
+    for case in todo:  # each partition has one producer, and one consumer unless all consumers read all partitions
         for among in (case.producers, case.consumers):
             all_of = [n for k in range(among) for n in bench.shares(case.partitions, among, k).split(",")]
             assert case.all_read_all or sorted(all_of) == [str(n) for n in range(case.partitions)]
@@ -123,7 +123,7 @@ def test_a_load_that_fails_is_no_measurement() -> None:
 
 @pytest.mark.skipif(not bench.COMMAND.exists(), reason="make build makes bin/netcraq-streams")
 def test_a_quick_run(tmp_path: Path) -> None:
-    """The whole bench, with a few cases: each of them has figures, and nothing is left behind."""
+    """Run the whole bench with a few cases: each has figures, and no process remains."""
     command = [sys.executable, str(bench.ROOT / "experiments" / "bench_streams.py"), "--quick", "--seconds", "0.2"]
     done = subprocess.run([*command, "--out", str(tmp_path)], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -139,7 +139,7 @@ def test_a_quick_run(tmp_path: Path) -> None:
             assert [r["missed"] for r in rounds] == [0], (name, way)
             assert all(r["broker_cpu"] >= 0 and len(r["consumer_cpu"]) for r in rounds)
     read = [r["read"] for ways in result["measured"].values() for rounds in ways.values() for r in rounds]
-    assert sum(n > 0 for n in read) > len(read) / 2  # in so short a time on a busy machine one may read nothing
+    assert sum(n > 0 for n in read) > len(read) / 2  # in so short a time on a busy machine a consumer may read nothing
     assert (tmp_path / "bench-streams.svg").stat().st_size > 1000
     assert "push to pull" in done.stdout
     for group in (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What experiments/bench_streams_latency.py makes of what was measured."""
+"""The evaluation of the measurements of experiments/bench_streams_latency.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from experiments import bench_streams_latency as bench
 
 
 def rounds(push: float, ways: tuple[str, ...] = tuple(bench.WAYS)) -> bench.Rounds:
-    """Three rounds, the last one of which is slow all over."""
+    """Return three rounds, the last of which is slow in all ways."""
 
     def way(name: str, slow: float) -> dict[str, Any]:
         p50 = (push if name == "push" else 1000.0) * slow

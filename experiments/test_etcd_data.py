@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recorded etcd data: what is read, what is refused, what fits."""
+"""Recorded etcd data: reading, errors, and which keys fit."""
 
 import base64
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the figures are made of, without a network: the store, the ratios, the report."""
+"""The parts of the figures without a network: the store, the ratios, the report."""
 
 import csv
 import math
@@ -38,11 +38,11 @@ def test_a_run_goes_on_where_it_was_but_not_under_other_conditions(tmp_path):
 def test_ratios_are_of_the_same_pair_and_place(tmp_path):
     store = Store(tmp_path / "m", {})
     ours = [400, 810, 400, 410, 420, 4100, 430]
-    theirs = [100, 200, 100, 100, 100, 1000, 100]  # the machine was twice, and ten times, as fast
+    theirs = [100, 200, 100, 100, 100, 1000, 100]  # the machine was twice as fast once, and ten times as fast once
     for repetition in range(7):
         measured(store, "NetCRAQ", 3.0, repetition, ours[repetition])
         measured(store, "NetChain", 3.0, repetition, theirs[repetition])
-    measured(store, "NetCRAQ", 3.0, 7, 1e9)  # NetChain gave no figure
+    measured(store, "NetCRAQ", 3.0, 7, 1e9)  # NetChain's measurement is missing
     for system, y in (("NetCRAQ", 300), ("NetChain", 100)):
         store.add(Point("distance", system, "ebpf tc", 4, 3.0, 0, "all"), {"y": y, "cpu_us": 10 / y})
     one, every = plots.ratios(DISTANCE, store)
@@ -108,7 +108,7 @@ def test_programs_are_compared_round_by_round_and_summed_over_a_chain(tmp_path):
 def test_slices_take_turns_so_that_what_drifts_cancels_out():
     order = [system for pair in range(4) for system in pairs.turn(pair, ("A", "B"))]
     assert "".join(order) == "ABBAABBA"
-    # B is twice as fast as A, and the machine loses 2 % with each slice
+    # B is twice as fast as A, and the machine slows by 2 % with each slice
     rates = {"A": {}, "B": {}}
     for at, system in enumerate(order):
         rates[system][at // 2] = (1 if system == "A" else 2) * (1 - 0.02 * at)
@@ -116,11 +116,11 @@ def test_slices_take_turns_so_that_what_drifts_cancels_out():
 
 
 def test_an_interval_has_the_median_in_it_as_often_as_it_says():
-    """The ranks are those of the tables of the binomial distribution; and they are tried out."""
+    """The ranks match the tables of the binomial distribution, and a simulation confirms them."""
     assert [pairs.rank(n) for n in (1, 5, 6, 8, 9, 20, 40)] == [None, None, 1, 1, 2, 6, 14]
     pick, inside = random.Random(1), 0
     for _ in range(2000):
-        # nothing like a normal distribution: the median of it is e
+        # far from a normal distribution: its median is e
         of = pairs.estimate([math.exp(pick.expovariate(math.log(2))) for _ in range(20)])
         inside += of.low <= math.e <= of.high
     assert 0.94 < inside / 2000 < 0.98

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What experiments/gain.py prints of what it has measured."""
+"""The output of experiments/gain.py for its measurements."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ RECORDED: dict[str, Any] = {
         },
     },
 }
-"""A run on a quiet machine."""
+"""The result of a run on a quiet machine."""
 
 
 def printed(result: dict[str, Any], **terminal: Any) -> str:
@@ -79,7 +79,7 @@ def test_every_row_is_there_with_what_was_measured(result: dict[str, Any]) -> No
     assert rows["node API, by the switches"] == ["182", "810", "0.100"]
     assert rows["gateway, from etcd"] == ["602", "1,410", "1.460"]
     assert rows["gateway, from the network"] == ["187", "650", "0.455"]
-    assert rows["client/etcd"] == ["180", "-", "110", "290"]  # the last table that names it
+    assert rows["client/etcd"] == ["180", "-", "110", "290"]  # the last table with this row
     assert rows["native client"] == ["18.8", "80.2", "0.046"]
     assert rows["through the gateway"] == ["200", "120", "90", "410"]
     assert rows["gateway, reads"] == ["212.5", "88", "0", "1,600"]
@@ -152,7 +152,7 @@ def test_three_switches_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def of_load(**answered: int) -> dict[str, Any]:
-    """A load's report in which so many of 24 requests of each operation were answered."""
+    """Return a load's report in which this many of 24 requests of each operation were answered."""
     ops = {
         op: {
             "queries": 24,
@@ -168,7 +168,7 @@ def of_load(**answered: int) -> dict[str, Any]:
 
 
 def test_what_nobody_answered_is_not_a_latency() -> None:
-    """A way that is stuck would otherwise have a median of 0, and be the fastest of all."""
+    """A stuck way would otherwise have a median of 0, and be the fastest of all."""
     gain.check_answered(of_load(get=1, put=24), "etcd", "get", "put")
     for report, operation in ((of_load(get=0), "get"), (of_load(get=24), "put"), (of_load(get=24, put=0), "put")):
         with pytest.raises(gain.NodeError, match=f"the load by etcd got no answer to a {operation}"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variants of the shipped program that price its guarantees, without p4c."""
+"""The variants of the shipped program that measure the cost of its guarantees, without p4c."""
 
 import shutil
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands print with ``--help`` is no wider than 80 columns: the built ones', with all that
-they have below them, and make's. Python programs of this folder and others print their docstrings,
-which are no wider than the source. With ``--version`` each built command prints the version that it
-was built from.
+"""The output of commands with ``--help`` is at most 80 columns wide: that of the built ones with
+all their subcommands, and that of make. Python programs of this and other folders print their
+docstrings, which are as wide as the source. With ``--version`` each built command prints the
+version from which it was built.
 """
 
 import os
@@ -18,7 +18,7 @@ WIDTH, SOURCE = 80, 100
 BUILT = sorted(
     Path(folder).name
     for folder in re.search(r"^COMMANDS := ((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(), re.M)[1].split()
-    if folder != "\\" and not folder.endswith("netcraq-cni")  # which the runtime of containers calls
+    if folder != "\\" and not folder.endswith("netcraq-cni")  # the container runtime calls netcraq-cni
 )
 SCRIPTS = sorted(
     str(path.relative_to(ROOT))
@@ -29,7 +29,8 @@ SCRIPTS = sorted(
 
 
 def shown(*command: str) -> str:
-    # Without a make's flags: that of the tests may have jobs, which this one could not share.
+    # Without the test's own make flags: they may have a job server, which this make could not
+    # share.
     environment = {**os.environ, "COLUMNS": str(WIDTH), "MAKEFLAGS": ""}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done
@@ -41,7 +42,7 @@ def wide(text: str, most: int = WIDTH) -> list[str]:
 
 
 def below(text: str) -> list[str]:
-    """The commands that a command's help lists."""
+    """Return the subcommands that a command's help lists."""
     listed = re.search(r"^Available Commands:\n((?:  .*\n)+)", text, re.M)
     names = [line.split()[0] for line in listed[1].splitlines()] if listed else []
     return [name for name in names if name not in ("completion", "help")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What experiments/hot_keys.py makes of the gateway's metrics and of the load's reports."""
+"""The evaluation of the gateway's metrics and the load's reports by experiments/hot_keys.py."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_row_is_what_is_new(story: hot_keys.Story) -> None:
         "placed": 7,
     }
     assert hot_keys.line(figures).split() == ["1", "1,234", "75.0", "%", "80", "900", "7", "3"]
-    assert story.row()["hit_rate"] is None  # nothing was read
+    assert story.row()["hit_rate"] is None  # there were no reads
     assert "-" in hot_keys.line(story.seconds[-1])
 
 
@@ -117,7 +117,7 @@ def test_with_keep_the_load_goes_on_until_ctrl_c(story: hot_keys.Story, capsys: 
     story.load = interrupted  # type: ignore[method-assign]
     story.keep()
     assert len(story.seconds) == 5
-    assert len(capsys.readouterr().out.splitlines()) == 2 + 5  # what it says before and after
+    assert len(capsys.readouterr().out.splitlines()) == 2 + 5  # its output before and after
     assert hot_keys.arguments().parse_args(["--keep"]).keep
 
 

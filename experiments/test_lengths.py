@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Demonstrations refuse a length of time in which nothing can be measured, before they start."""
+"""Demonstrations refuse durations that are too short for a measurement, before they start."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from experiments import demo, gain, hot_keys
     [(demo, "--load"), (demo, "--replay"), (gain, "--seconds"), (gain, "--warm"), (hot_keys, "--row")],
 )
 def test_lengths(program, flag, capsys):
-    """A load of 0 seconds was a division by zero at the end of the run."""
+    """A load of 0 seconds would be a division by zero at the end of the run."""
     parser = program.arguments()
     name = flag.removeprefix("--")
     assert getattr(parser.parse_args([flag, "0.5"]), name) == 0.5

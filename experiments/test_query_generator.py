@@ -81,7 +81,7 @@ def test_every_query_has_a_row_and_the_summary_adds_up(make_chain, tmp_path):
     kinds = Counter(r["op"] for r in rows)
     assert 320 < kinds["get"] < 400
     assert Counter(r["target"] for r in rows) == {chain.addresses[0]: 300, chain.addresses[1]: 300}
-    assert {r["answered_by"] for r in rows} == {chain.addresses[0]}  # the service address answers for all
+    assert {r["answered_by"] for r in rows} == {chain.addresses[0]}  # the service address answers all
     for r in rows:
         assert r["status"] in {"OK", "NOT_FOUND", "CAS_FAILED"}
         assert 0 < float(r["rtt_us"]) < 1e6
@@ -93,7 +93,7 @@ def test_every_query_has_a_row_and_the_summary_adds_up(make_chain, tmp_path):
     assert {k: v["sent"] for k, v in s["by_op"].items()} == dict(kinds)
     written = sum(r["op"] in {"put", "del"} or (r["op"] == "cas" and r["status"] == "OK") for r in rows)
     assert chain.executed == written
-    assert any(r["op"] == "cas" and r["status"] == "OK" for r in rows)  # it learns versions
+    assert any(r["op"] == "cas" and r["status"] == "OK" for r in rows)  # it learns versions from answers
     times = [float(r["rtt_us"]) for r in rows]
     assert (
         min(times)
@@ -106,7 +106,7 @@ def test_every_query_has_a_row_and_the_summary_adds_up(make_chain, tmp_path):
 
 
 class Forged:
-    """A socket alongside which somebody knows all queries, their numbers included, and is faster
+    """A socket with an attacker that knows all queries, including their numbers, and answers faster
     than the chain.
     """
 
@@ -188,7 +188,7 @@ def test_losses_are_reported(make_chain, tmp_path):
     assert generate("--target", chain.addresses[0], *args) == 0
     s = json.loads(summary.read_text())
     lost = [r for r in rows_of(table) if r["status"] == qg.LOST]
-    assert 100 < len(lost) == s["lost"] < 300  # near half of them
+    assert 100 < len(lost) == s["lost"] < 300  # about half of them
     assert all(r["rtt_us"] == r["version"] == r["answered_by"] == "" for r in lost)
     assert s["sent"] == 400 == s["replies"] + s["lost"]
     assert s["strays"] > 0  # second copies
@@ -464,7 +464,7 @@ print(len(got), flush=True)
 
 
 def test_scapy_transport_holds_what_came_while_it_had_no_processor():
-    """All are asked before one answer is taken."""
+    """All queries are sent before the first answer is read."""
     if why := needs_namespaces():
         pytest.skip(why)
     with pair_of_namespaces() as (here, there):

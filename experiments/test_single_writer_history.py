@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checker of histories finds each kind of violation, and only those."""
+"""The history checker finds each kind of violation, and reports no others."""
 
 import math
 import random
@@ -71,8 +71,8 @@ def test_writes_that_overlap_are_not_checked():
 
 
 def test_it_agrees_with_trying_every_order():
-    """On small random histories: there is an order of all operations, true to time, in which each
-    read returns the last value written.
+    """Compare with a search on small random histories: for an order of all operations that respects
+    their times, in which each read returns the last written value.
     """
     rng = random.Random(1)
     verdicts = set()

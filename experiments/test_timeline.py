@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make timeline``: what is made of the answers, and a short run."""
+"""``make timeline``: the evaluation of the answers, and a short run."""
 
 import csv
 import json
@@ -107,8 +107,8 @@ def test_a_short_run(tmp_path, switch, system):
         pytest.skip(reason)
     out = tmp_path / "timeline"
     short = ["--system", system, "--switch", switch, "--keys", "100"]
-    # With the usual lease of 200 ms a busy machine loses members that nobody has killed. The switch
-    # is away for longer than the lease, so that the chain continues without it before it is back.
+    # With the usual lease of 200 ms a busy machine loses live members. The switch is away for
+    # longer than the lease, so that the chain continues without it before it returns.
     short += ["--before", "1", "--away", "4", "--after", "1", "--lease", "1000", "--out", str(out)]
     ended = subprocess.run(
         [sys.executable, "experiments/timeline.py", *short],
@@ -125,7 +125,7 @@ def test_a_short_run(tmp_path, switch, system):
     assert system == "NetChain" or 0 < outages["changed_ms"] < 5000
     with out.with_suffix(".csv").open() as file:
         table = list(csv.DictReader(file))
-    # it continued until the switch had been a member for a while
+    # the run continued until the switch had been a member for a while
     assert len(table) * timeline_run.BIN > 2 + outages["recovery_seconds"] + timeline_run.SETTLED - 0.1
     assert sum(int(row["reads_per_second"]) for row in table) * timeline_run.BIN > 300
     with (tmp_path / "timeline-events.csv").open() as file:

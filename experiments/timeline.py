@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Plot what clients see while a switch of the chain is killed and brought back (``make timeline``).
+"""Plot the clients' view while a switch of the chain is killed and restored (``make timeline``).
 
-After a while the victim is killed; the controller notices, waits for its read lease to run out, and
-continues without it. Then it is restarted and brought in again: filled while the chain works,
-compared with the tail while no write is taken, made the tail. (NetChain, ``--system NetChain``,
-waits for no lease, and fills it one virtual group after the other.) :mod:`experiments.timeline_run`
-says who asks what; every value that is read is checked.
+After a while the victim is killed. The controller detects it, waits until its read lease expires,
+and continues without it. Then the switch is restarted and rejoins: it is filled while the chain
+works, compared with the tail while writes are paused, and made the tail. (NetChain, ``--system
+NetChain``, waits for no lease, and fills one virtual group after the other.)
+:mod:`experiments.timeline_run` describes the clients; every read value is checked.
 
 ``out/timeline.csv`` has a row for every 20 ms: answers a second and latency, of reads and of
 writes. ``out/timeline-events.csv`` has the controller's events on the same clock.
-``out/timeline.json`` says what was measured with what, and the outages: the longest time without an
+``out/timeline.json`` has the conditions of the run, and the outages: the longest time without an
 answer to any client.
 """
 
@@ -30,7 +30,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "client" / "python")]
 import matplotlib  # noqa: E402
 
 matplotlib.use("Agg")
-matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
+matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text in SVG
 
 from matplotlib import pyplot  # noqa: E402
 
@@ -46,7 +46,7 @@ except ImportError as missing:
 
 
 def plot(table: Sequence[dict[str, Any]], events: Sequence[Event], title: str, out: Path) -> None:
-    """The PNG and the SVG."""
+    """Draw the PNG and the SVG."""
     figure, (rate, latency) = pyplot.subplots(
         2, 1, sharex=True, figsize=(11, 6.5), height_ratios=(3, 2), layout="constrained"
     )
@@ -96,7 +96,7 @@ def plot(table: Sequence[dict[str, Any]], events: Sequence[Event], title: str, o
 
 
 def write_csv(path: Path, table: Sequence[dict[str, Any]]) -> None:
-    """Rows with the same columns."""
+    """Write rows with the same columns."""
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(table[0]))
         writer.writeheader()
@@ -104,7 +104,7 @@ def write_csv(path: Path, table: Sequence[dict[str, Any]]) -> None:
 
 
 def arguments() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="timeline.py", description="Plot what clients see while a switch of the chain is killed and brought back."
     )
@@ -143,7 +143,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def go(options: argparse.Namespace) -> None:
-    """The run, and what it leaves behind."""
+    """Make the run, and write its files."""
     options.out.parent.mkdir(parents=True, exist_ok=True)
     kind = launch.kind_of(options)
     times = Times(options.before, options.away, options.after)
@@ -196,7 +196,7 @@ def go(options: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """The exit status."""
+    """Run the command and return the exit status."""
     try:
         go(arguments().parse_args())
     except (NodeError, RunError, p4app.TopologyError) as error:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients see while a switch of the chain is killed and brought back: one run, of NetCRAQ or
-of NetChain.
+"""The clients' view while a switch of the chain is killed and restored: one run, of NetCRAQ or of
+NetChain.
 
-A chain of four in a ring, so that there is a way around each, with a reader and a writer at every
-switch but the one that dies. Each sends its next query when it has the answer to the last, after a
-short pause. Each key has one writer, and its values are numbered: so whether every value that was
-read could have been is known (:mod:`experiments.single_writer_history`). A run in which one could
-not is not a run: RunError.
+The chain has four switches in a ring, so that there is a way around each, with a reader and a
+writer at every switch but the one that fails. Each client sends its next query after the answer to
+the last one and a short pause. Each key has one writer and its values are numbered, so every read
+value can be checked (:mod:`experiments.single_writer_history`). A run with an impossible value is
+invalid: RunError.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ BIN = 0.02
 """Seconds of a row."""
 
 SETTLED = 1.0
-"""Seconds that a run goes on after the switch is a member again: what it changes shows in them."""
+"""Seconds that a run continues after the switch is a member again, to show the effect."""
 
 WRITTEN = 64
-"""Keys that are read and written; the others only have to be brought into the switch that comes
-back.
+"""Number of keys that are read and written; the others only have to be copied to the returning
+switch.
 """
 
 KINDS = {"get": "reads", "put": "writes"}
 
 FIRST = b"0123456789abcdef"
-"""Every key's value before anybody writes one."""
+"""The initial value of every key."""
 
 LABELS = {
     "chain.failover": "given up",
@@ -62,12 +62,12 @@ LABELS = {
     "recovering": "being filled",
     "recovered": "is back",
 }
-"""Of the controllers' events, those that a plot names: NetCRAQ's, then NetChain's."""
+"""The controllers' events that a plot names: NetCRAQ's, then NetChain's."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A query that was answered; seconds since the start."""
+    """An answered query; seconds since the start."""
 
     kind: str
     at: float
@@ -76,7 +76,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened; seconds since the start."""
+    """An event; seconds since the start."""
 
     at: float
     kind: str
@@ -86,8 +86,9 @@ class Event:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds: until the switch dies, until it is restarted, from then on at least: a run continues
-    for :data:`SETTLED` after the switch is a member again, however long that takes.
+    """Seconds: until the switch is killed, from then until it is restarted, and from then on at
+    least. A run continues for :data:`SETTLED` after the switch is a member again, however long that
+    takes.
     """
 
     before: float = 3.0
@@ -97,20 +98,20 @@ class Times:
 
 @dataclass(frozen=True)
 class Record:
-    """What came of a run."""
+    """The results of a run."""
 
     system: str
     engine: str
     victim: str
     seconds: float
-    """That the run took, from the first query on."""
+    """The duration of the run, from the first query on."""
     answers: list[Answer]
     events: list[Event]
 
     def outages(self) -> dict[str, float | None]:
-        """The longest times without an answer to any client, in milliseconds, across the failure
-        and across the recovery, and how long the system took for the change of the chain that
-        writes wait for in it (NetCRAQ: of all keys; NetChain: of a virtual group, not known here).
+        """Return the longest times without an answer to any client, in milliseconds, during the
+        failure and during the recovery, and the duration of the chain change that delays writes
+        (NetCRAQ: for all keys; NetChain: for a virtual group, unknown here).
         """
         killed, restarted = (next(e.at for e in self.events if e.kind == kind) for kind in ("killed", "restarted"))
         joined = next((e.at for e in self.events if e.kind in ("chain.recovered", "recovered")), self.seconds)
@@ -125,11 +126,11 @@ class Record:
         }
 
 
-# ---- What is made of the answers ----
+# ---- Evaluating the answers ----
 
 
 def rows(answers: Sequence[Answer], seconds: float, width: float = BIN) -> list[dict[str, Any]]:
-    """A row for each ``width`` seconds: of reads and of writes, the answers a second, and the
+    """Return a row for each ``width`` seconds: for reads and writes, the answers a second, and the
     median and the longest latency in milliseconds (None: no answers).
     """
     bins: list[dict[str, list[float]]] = [{name: [] for name in KINDS.values()} for _ in range(round(seconds / width))]
@@ -149,15 +150,17 @@ def rows(answers: Sequence[Answer], seconds: float, width: float = BIN) -> list[
 
 
 def longest_gap(answers: Sequence[Answer], kind: str, start: float, end: float) -> float:
-    """The longest time from ``start`` to ``end`` without an answer of a kind, in milliseconds."""
+    """Return the longest time between ``start`` and ``end`` without an answer of a kind, in
+    milliseconds.
+    """
     at = [start, *sorted(answer.at for answer in answers if answer.kind == kind and start < answer.at < end), end]
     return round(max(after - before for before, after in pairwise(at)) * 1e3, 1)
 
 
 def changed(events: Sequence[Event]) -> tuple[float, float] | None:
-    """When the chain was changed so that writes pass the switch that is brought in: from the
-    decision to the last member's having it. In a chain of one it is frozen for that: from the
-    decision to freeze to the last member's thaw. None: never.
+    """Return when the chain was changed so that writes pass the restored switch: from the decision
+    until the last member has the change. A chain of one is frozen for that: from the decision to
+    freeze until the last member is unfrozen. None: never.
     """
 
     def begins(event: Event) -> bool:
@@ -175,7 +178,7 @@ def changed(events: Sequence[Event]) -> tuple[float, float] | None:
 
 
 def marks(events: Sequence[Event]) -> list[tuple[float, str]]:
-    """What a plot says about the events, and when."""
+    """Return the labels of the events in a plot, and their times."""
     out: list[tuple[float, str]] = []
     for event in events:
         label = event.kind if event.kind in ("killed", "restarted") else LABELS.get(event.kind)
@@ -190,25 +193,25 @@ def marks(events: Sequence[Event]) -> list[tuple[float, str]]:
 
 
 class System(Protocol):
-    """What is different between NetCRAQ and NetChain."""
+    """The differences between NetCRAQ and NetChain."""
 
     keys: list[int]
 
     def setup(self) -> dict[str, Any]:
-        """What a client must be told to find the chain."""
+        """Return what a client needs to find the chain."""
 
     def recover(self, victim: str) -> None:
-        """Bring a switch in that was restarted; returns when it is a member again."""
+        """Bring a restarted switch back; returns when it is a member again."""
 
     def events(self) -> list[tuple[float, str, str, str]]:
-        """What the controller has done: seconds since 1970, kind, switch, message."""
+        """Return the controller's events: seconds since 1970, kind, switch, message."""
 
 
 class NetCRAQ:
-    """With its controller, which the network starts."""
+    """NetCRAQ with its controller, which the network starts."""
 
     def __init__(self, net: ChainNetwork, keys: int) -> None:
-        """Places the keys."""
+        """Place the keys."""
         self._net = net
         self._chain = net.topology.chains[0].name
         placed = net.admin.add_keys(self._chain, {f"key-{number}": FIRST for number in range(keys)})
@@ -217,11 +220,13 @@ class NetCRAQ:
         self.keys = [key["keyId"] for key in placed]
 
     def setup(self) -> dict[str, Any]:
-        """The controller is asked."""
+        """Clients ask the controller."""
         return {"chain": self._chain}
 
     def recover(self, victim: str) -> None:
-        """As soon as the controller has set the switch up, and the chain has given it up."""
+        """Rejoin the switch as soon as the controller has set it up and the chain has removed
+        it.
+        """
         admin = self._net.admin
         for _ in range(1000):
             ready = next(switch for switch in admin.switches() if switch["name"] == victim)["ready"]
@@ -232,7 +237,7 @@ class NetCRAQ:
         raise RunError(f"{victim} was restarted, and the controller has not set it up within 20 s")
 
     def events(self) -> list[tuple[float, str, str, str]]:
-        """All that the controller remembers."""
+        """Return all events that the controller has kept."""
         return [
             (
                 datetime.fromisoformat(event["time"]).timestamp(),
@@ -245,10 +250,10 @@ class NetCRAQ:
 
 
 class NetChain:
-    """With a controller that takes a switch for gone as soon as its connection is."""
+    """NetChain, with a controller that treats a switch as failed as soon as its connection ends."""
 
     def __init__(self, net: ChainNetwork, out: Path, keys: int, groups: int = 100) -> None:
-        """Starts the controller and gives every key its first value."""
+        """Start the controller and write every key's initial value."""
         file = out / "netchain.json"
         file.write_text(json.dumps(declaration(net.topology), indent=2) + "\n")
         own = ["--topology", str(file), "--keys", str(keys), "--groups", str(groups), "--detect", "1ms"]
@@ -263,13 +268,13 @@ class NetChain:
         self._addresses = [str(net.topology.switches[name].address) for name in net.topology.chains[0].members]
         self.keys = [key_id(number, groups) for number in range(keys)]
         with net.inside(next(iter(net.topology.hosts))), NetChainClient(self._addresses, timeout=20) as client:
-            for key in self.keys:  # the first ones when the network has only just come up
+            for key in self.keys:  # the first ones may fail while the network starts
                 client.put(key, FIRST)
 
     _tool = str(ROOT / "bin" / "netchain")
 
     def stop(self) -> None:
-        """End the controller."""
+        """Stop the controller."""
         self._process.kill()
         self._process.wait()
 
@@ -278,11 +283,11 @@ class NetChain:
         return {"netchain": self._addresses}
 
     def recover(self, victim: str) -> None:
-        """One virtual group after the other."""
+        """Recover one virtual group after the other."""
         self._ask("recover", victim)
 
     def events(self) -> list[tuple[float, str, str, str]]:
-        """All that the controller has done."""
+        """Return all events of the controller."""
         found = json.loads(self._ask("events"))
         return [
             (datetime.fromisoformat(event["time"]).timestamp(), event["kind"], event["switch"], event["message"])
@@ -305,9 +310,9 @@ SYSTEMS = ("NetCRAQ", "NetChain")
 
 
 def ring(lease_ms: int, short_ms: int | None) -> p4app.Topology:
-    """Four switches in a ring, with a host at each, and a chain over all of them.
+    """Return four switches in a ring, with a host at each, and a chain over all of them.
 
-    The victim is brought in when the run says so, in either system.
+    The victim rejoins when the run asks for it, in either system.
     """
     content = p4app.line(4, lease_ms=lease_ms, short_lease_ms=short_ms)
     content["topology"]["links"].append(["s4", "s1"])
@@ -319,7 +324,7 @@ def ring(lease_ms: int, short_ms: int | None) -> p4app.Topology:
 def _up(
     name: str, kind: dict[str, str], out: Path, leases: tuple[int, int | None], keys: int
 ) -> Iterator[tuple[ChainNetwork, System]]:
-    """The network with a system on it."""
+    """Run the network with a system on it."""
     if name == "NetCRAQ":
         with ChainNetwork(ring(*leases), **kind, out=out) as net:
             yield net, NetCRAQ(net, keys)
@@ -344,10 +349,10 @@ def run(
     times: Times | None = None,
 ) -> Record:
     """Run a system (NetCRAQ or NetChain) on a kind of switch (arguments of ChainNetwork), kill the
-    victim, restart it, bring it in.
+    victim, restart it, and bring it back into the chain.
 
-    Network namespaces are the caller's affair. RunError where a value that was read could not have
-    been; NodeError where something does not come up.
+    The caller provides the network namespace. RunError: a read value was impossible. NodeError: a
+    process does not start.
     """
     with _up(name, kind, out, (lease_ms, short_ms), keys) as (net, system):
         clients = _clients(net, system, victim)
@@ -393,7 +398,7 @@ def run(
 
 
 def _clients(net: ChainNetwork, system: System, victim: str) -> list[tuple[str, Client]]:
-    """A reader and a writer at every switch but the victim."""
+    """Start a reader and a writer at every switch but the victim."""
     script = ["nice", "-n", "10", sys.executable, str(ROOT / "experiments" / "chain_client.py")]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     firsts = {str(key): base64.b64encode(FIRST).decode() for key in system.keys[:WRITTEN]}
@@ -409,7 +414,7 @@ def _clients(net: ChainNetwork, system: System, victim: str) -> list[tuple[str, 
 
 
 def _judge(done: list[tuple[Client, list[Any]]], start: float) -> list[Answer]:
-    """The answers, if every value that was read could have been; otherwise RunError."""
+    """Return the answers, if every read value was possible; otherwise raise RunError."""
     highest: dict[int, int] = {}
     for _, (kind, key, number, *_rest) in done:
         if kind == "put":

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Replay what a real Kubernetes asked of its etcd, through the gateway (``make replay``): how much
-of it the network answers.
+"""Replay a real Kubernetes cluster's etcd requests through the gateway (``make replay``) and report
+the share that the network answers.
 
-The keys that the cluster had are put into etcd, the rules that docs/etcd.md has for Kubernetes are
-made, a dictionary is trained on the cluster's objects, and the trace of experiments/data is asked
-of the gateway, ``--speed`` times as fast as it was recorded. Every get is compared with what was
-written; of each the gateway says who answered it, and why.
+The cluster's keys are put into etcd, the rules from docs/etcd.md for Kubernetes are made, and a
+dictionary is trained on the cluster's objects. Then the trace of experiments/data is sent to the
+gateway at ``--speed`` times its recorded speed. Every get is compared with the written values; for
+each one the gateway reports who answered it, and why.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from topologies import nodes  # noqa: E402
 from topologies.network import NodeError  # noqa: E402
 
 RULES = (("pin", "/registry/"), ("exclude", "/registry/leases/"), ("exclude", "/registry/events/"))
-"""Of docs/etcd.md."""
+"""The rules of docs/etcd.md."""
 
 
 class Replay(EtcdNetwork):
-    """The network, and a dictionary that the gateway finds when it starts."""
+    """The network, with a dictionary that the gateway loads at its start."""
 
     def __init__(self, out: Path, export: Path | None) -> None:
         super().__init__(out, profile=8192)
@@ -53,7 +53,7 @@ class Replay(EtcdNetwork):
 
 
 def go(options: argparse.Namespace) -> int:
-    """Replay; the exit status."""
+    """Replay the trace, and return the exit status."""
     with Replay(options.out.absolute().parent / "replay", options.export if options.dictionary else None) as stack:
         gateway = f"127.0.0.1:{GATEWAY}"
 
@@ -92,7 +92,7 @@ def go(options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         prog="trace_replay.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

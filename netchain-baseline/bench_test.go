@@ -9,9 +9,9 @@ import (
 	"github.com/netcraq/netcraq/switch/interp"
 )
 
-// BenchmarkHops is what a query takes on the interpreter in a line of four switches, in all of them
-// together and without anything between them: a write of the host at the head, whose answer passes
-// back, and a read of the same host, which the tail answers.
+// BenchmarkHops measures a query on the interpreter in a line of four switches: the time in all
+// switches together, without links. The queries come from the head's host: a write, whose answer
+// passes back through all switches, and a read, which the tail answers.
 func BenchmarkHops(b *testing.B) {
 	for _, op := range []Op{Read, Write} {
 		b.Run(opNames[op], func(b *testing.B) {
@@ -40,8 +40,8 @@ func BenchmarkHops(b *testing.B) {
 	}
 }
 
-// walk takes a frame of the first host through the switches until it is with a host, and says
-// through how many it came.
+// walk takes a frame of the first host through the switches until it reaches a host, and returns
+// the number of switches.
 func (n *network) walk(b *testing.B, buffers []interp.Buffer, frame []byte) (hops int) {
 	for at, port := 0, uint32(toHost); ; {
 		n.nodes[at].p.ProcessInto(&buffers[at], n.now, port, frame)

@@ -7,16 +7,16 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// cell is what a switch holds for a key.
+// cell is a switch's data for a key.
 type cell struct {
 	seq     Seq
 	present bool
 	value   [ValueBytes]byte
 }
 
-// What a switch holds the controller reads and writes as a client would, by packets that it sends
-// through the switch: registers cannot be read over P4Runtime on every target, and a write with a
-// number takes care of itself where the switch has a newer one.
+// The controller reads and writes a switch's keys as a client would, with packets that it sends
+// through the switch. Not every target supports reading registers over P4Runtime, and a switch
+// drops a numbered write if it has a newer number.
 
 // fetch reads keys from a switch.
 func (c *Controller) fetch(ctx context.Context, from *topology.Switch, keys []uint32) ([]cell, error) {
@@ -35,7 +35,7 @@ func (c *Controller) fetch(ctx context.Context, from *topology.Switch, keys []ui
 	return cells, nil
 }
 
-// put sends what is to be held for a key. What comes of it is for fetch to find out.
+// put returns the packets that write a cell for a key. fetch shows whether they had an effect.
 func put(to *topology.Switch, key uint32, is, want cell, seqBits int) (out []outgoing) {
 	op := Write
 	if !want.present {
@@ -48,9 +48,9 @@ func put(to *topology.Switch, key uint32, is, want cell, seqBits int) (out []out
 	return out
 }
 
-// steps are the numbers that a switch takes one after the other for newer, from the one that it has
-// to the one that it is to have. Of 16 bits a number is newer only if it is less than half the
-// circle ahead.
+// steps returns sequence numbers from the current one to the wanted one, each of which the switch
+// accepts as newer than the one before. A 16-bit number is newer only if it is less than 0x8000
+// ahead.
 func steps(is, want Seq, seqBits int) (out []Seq) {
 	if seqBits > 16 {
 		return []Seq{want}
@@ -66,11 +66,10 @@ func steps(is, want Seq, seqBits int) (out []Seq) {
 
 const (
 	copied = 256 // keys at a time
-	copies = 20  // so often a difference is sent
+	copies = 20  // maximum attempts to remove a difference
 )
 
-// copyOnce has a switch hold what another one does, or something older where that changes
-// meanwhile.
+// copyOnce copies keys from one switch to another. Concurrent changes may be missing.
 func (c *Controller) copyOnce(ctx context.Context, from, to *topology.Switch, keys []uint32) error {
 	return c.each(keys, func(keys []uint32) error {
 		_, err := c.copySome(ctx, from, to, keys)
@@ -78,7 +77,7 @@ func (c *Controller) copyOnce(ctx context.Context, from, to *topology.Switch, ke
 	})
 }
 
-// copyAll has a switch hold what another one does, which does not change meanwhile.
+// copyAll copies keys from one switch to another until they are equal. The source must not change.
 func (c *Controller) copyAll(ctx context.Context, from, to *topology.Switch, keys []uint32) error {
 	return c.each(keys, func(keys []uint32) error {
 		for range copies {
@@ -99,7 +98,7 @@ func (c *Controller) each(keys []uint32, f func([]uint32) error) error {
 	return nil
 }
 
-// copySome sends what is different.
+// copySome sends the differing cells once, and returns their number.
 func (c *Controller) copySome(ctx context.Context, from, to *topology.Switch, keys []uint32) (different int,
 	err error) {
 	want, err := c.fetch(ctx, from, keys)

@@ -14,7 +14,7 @@ func value(n uint64) (v [ValueBytes]byte) {
 
 func number(v [ValueBytes]byte) uint64 { return binary.BigEndian.Uint64(v[8:]) }
 
-// cas compares with old and writes fresh.
+// cas returns a CAS that expects old and writes fresh.
 func cas(key uint32, old, fresh uint64) *Packet {
 	p := &Packet{Op: CAS, Key: key, Value: value(fresh)}
 	binary.BigEndian.PutUint64(p.Value[:], old)
@@ -64,7 +64,7 @@ func TestOperations(t *testing.T) {
 		}
 		expect(t, n.ask(0, &Packet{Op: Read}), ReadReply, NotFound, 0)
 		expect(t, n.ask(0, &Packet{Op: Read, Key: 8}), ReadReply, NotFound, 0)
-		// Every switch has counted what it did: reads only at the tail, a write at each.
+		// Every switch has counted its own work: reads only at the tail, the write at each switch.
 		for i, x := range n.nodes {
 			reads, err := x.p.ReadCounter("NetchainIngress.replica.reads", 0)
 			check(t, err)
@@ -81,7 +81,7 @@ func TestOperations(t *testing.T) {
 	})
 }
 
-// TestWrap: numbers of 16 bits go round, and what is newer stays newer.
+// TestWrap: 16-bit numbers wrap around, and a newer number still counts as newer.
 func TestWrap(t *testing.T) {
 	n := newNetwork(t, ring(2, 2), 16, 1, 1)
 	for _, x := range n.nodes {
@@ -95,8 +95,8 @@ func TestWrap(t *testing.T) {
 
 var places = map[string]string{"head": "s1", "middle": "s2", "tail": "s3"}
 
-// TestFailover: the switches around one that is gone continue without it, and clients need to know
-// nothing.
+// TestFailover: after a switch failed, its neighbours continue without it, and clients need no
+// notice.
 func TestFailover(t *testing.T) {
 	for place, gone := range places {
 		t.Run(place, func(t *testing.T) {
@@ -115,13 +115,13 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// TestTwoGone: with two switches of a chain gone the third does the work of all, whichever it is.
+// TestTwoGone: after two switches of a chain failed, the third does all the work, whichever it is.
 func TestTwoGone(t *testing.T) {
 	for place, left := range places {
 		t.Run(place, func(t *testing.T) {
 			n := newNetwork(t, ring(4, 3), 128, 1, 1)
 			host := 3
-			if left == "s2" { // h4 is cut off
+			if left == "s2" { // h4 has no route
 				host = 1
 			}
 			expect(t, n.ask(host, &Packet{Op: Write, Value: value(1)}), WriteReply, OK, 1)
@@ -140,12 +140,13 @@ func TestTwoGone(t *testing.T) {
 	}
 }
 
-// TestSession: a new head's numbers are above those that the old one gave and nobody but it knew.
+// TestSession: a new head's numbers exceed all numbers of the old head, including those that no
+// other switch knows.
 func TestSession(t *testing.T) {
 	n := newNetwork(t, ring(4, 3), 128, 1, 1)
 	expect(t, n.ask(3, &Packet{Op: Write, Value: value(1)}), WriteReply, OK, 1)
 	n.lose = func(at end) bool { return at.sw == 1 }
-	for range 3 { // three writes that get a number at the head, and no further
+	for range 3 { // three writes that get a number at the head, and reach no other switch
 		n.send(3, &Packet{Op: Write, Value: value(9)})
 	}
 	for n.step() {
@@ -160,8 +161,8 @@ func TestSession(t *testing.T) {
 	expect(t, n.ask(2, &Packet{Op: Read}), ReadReply, OK, 2)
 }
 
-// TestFailedCAS: what a CAS failed against is what is read from then on, even if the write of it
-// was lost behind the head.
+// TestFailedCAS: after a failed CAS, reads return the value that it was compared with, even if the
+// write of that value was lost behind the head.
 func TestFailedCAS(t *testing.T) {
 	eachWidth(t, func(t *testing.T, bits int) {
 		n := newNetwork(t, ring(4, 3), bits, 1, 1)
@@ -183,12 +184,12 @@ func TestFailedCAS(t *testing.T) {
 	})
 }
 
-// TestLateWrite: who is no longer the head gives no numbers to what was late on its way.
+// TestLateWrite: a former head gives no numbers to late writes.
 func TestLateWrite(t *testing.T) {
 	n := newNetwork(t, ring(4, 3), 128, 1, 1)
 	n.fail("s1")
 	n.send(3, &Packet{Op: Write, Value: value(1)})
-	for range 2 { // to s4, and by s3 toward s2, the head
+	for range 2 { // two writes to s4, and through s3 toward s2, the head
 		n.step()
 	}
 	toHead := end{1, toHost + 3}
@@ -211,8 +212,8 @@ func TestLateWrite(t *testing.T) {
 	expect(t, n.ask(3, &Packet{Op: Read}), ReadReply, OK, 2)
 }
 
-// TestReadsAtTheFormerTail: the head does not continue before the READs have been answered that are
-// on their way to who was the tail.
+// TestReadsAtTheFormerTail: the head does not continue until the READs that are in flight to the
+// former tail have been answered.
 func TestReadsAtTheFormerTail(t *testing.T) {
 	n := newNetwork(t, ring(4, 3), 128, 1, 1)
 	expect(t, n.ask(0, &Packet{Op: Write, Value: value(1)}), WriteReply, OK, 1)
@@ -229,7 +230,7 @@ func TestReadsAtTheFormerTail(t *testing.T) {
 	for n.step() {
 	}
 	n.send(0, &Packet{Op: Read})
-	n.step() // at s1, and on its way to s2
+	n.step() // processed at s1, and in flight to s2
 	toTail := end{1, toHost + 1}
 	late := n.queues[toTail]
 	if len(late) != 1 {
@@ -255,15 +256,15 @@ func TestReadsAtTheFormerTail(t *testing.T) {
 	}
 }
 
-// TestRecovery: a switch that is gone comes back, or another takes its place, and the chain is
-// whole: each switch holds what was written, and whichever goes next, it is read.
+// TestRecovery: after a failed switch returned, or another one replaced it, the chain is complete:
+// each switch holds the written values, and reads return them whichever switch fails next.
 func TestRecovery(t *testing.T) {
 	for place, gone := range places {
 		for _, by := range []string{gone, "s4"} {
 			t.Run(place+" by "+by, func(t *testing.T) {
 				eachWidth(t, func(t *testing.T, bits int) {
 					n := newNetwork(t, mesh(4, 3), bits, 5, 2)
-					for k := range 4 { // and one key that has never been written
+					for k := range 4 { // the fourth key has never been written
 						n.ask(2, &Packet{Op: Write, Key: Key(k, 2), Value: value(uint64(10 + k))})
 					}
 					n.ask(2, &Packet{Op: Delete, Key: Key(3, 2)})
@@ -292,7 +293,7 @@ func TestRecovery(t *testing.T) {
 						}
 					}
 					expect(t, n.ask(host, cas(Key(0, 2), 30, 10)), CASReply, OK, 10)
-					// Of the three each can go now.
+					// Each of the three may fail.
 					for _, s := range []string{"s1", "s2", "s3"} {
 						if s != gone {
 							n.fail(s)
@@ -302,8 +303,8 @@ func TestRecovery(t *testing.T) {
 							read()
 						}
 					}
-					// Nothing of the recovery is left behind but, where another has the place, that
-					// it has.
+					// The recovery leaves no entries behind, except the redirection to another
+					// switch that has the place.
 					if at := n.plan.placeOf(n.topo.Switch(by)); len(n.plan.detours(at, common))+len(
 						n.plan.detours(at, 0)) != map[bool]int{true: 0, false: 2}[by == gone] {
 						t.Errorf("detours: %v", n.plan.detours(at, common))
@@ -314,7 +315,7 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-// TestRecoveryWraps: with numbers of 16 bits any may be in the switch that is copied from.
+// TestRecoveryWraps: with 16-bit numbers the source of the copy may have any number.
 func TestRecoveryWraps(t *testing.T) {
 	for _, seq := range []uint16{0, 1, 0x7fff, 0x8000, 0x9000, 0xffff} {
 		n := newNetwork(t, ring(4, 2), 16, 1, 1)
@@ -334,8 +335,8 @@ func TestRecoveryWraps(t *testing.T) {
 	}
 }
 
-// TestRecoveryFails: where the switch goes again while it is brought in, the chain continues as
-// before, and it can be brought in the next time.
+// TestRecoveryFails: if the switch fails again during its recovery, the chain continues as before,
+// and the next recovery can succeed.
 func TestRecoveryFails(t *testing.T) {
 	for place, gone := range places {
 		t.Run(place, func(t *testing.T) {
@@ -360,7 +361,7 @@ func TestRecoveryFails(t *testing.T) {
 					n.step()
 					n.control()
 				}
-				if n.failure == nil { // it had nothing to do any more
+				if n.failure == nil { // the recovery had already ended
 					n.fail(gone)
 				}
 				expect(t, n.ask(3, &Packet{Op: Read}), ReadReply, OK, 1)

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Client asks a chain from a socket, one request at a time. It sends a request again when there is
-// no answer for a while; NetChain knows no retries, so a WRITE that is sent again is executed
-// again.
+// Client sends requests to a chain from a socket, one at a time. It sends a request again if it
+// gets no answer for some time. NetChain does not recognize retries, so it executes a repeated
+// WRITE again.
 type Client struct {
 	Chain   []netip.Addr // head first
 	SeqBits int
@@ -21,7 +21,7 @@ type Client struct {
 	tag  uint32 // of the last request
 }
 
-// Close gives the socket back.
+// Close releases the socket.
 func (c *Client) Close() error {
 	if c.conn == nil {
 		return nil
@@ -29,7 +29,7 @@ func (c *Client) Close() error {
 	return c.conn.Close()
 }
 
-// Ask sends a request until its answer comes, or ctx ends.
+// Ask sends a request until its answer arrives, or ctx ends.
 func (c *Client) Ask(ctx context.Context, p Packet) (*Packet, error) {
 	if c.conn == nil {
 		conn, err := net.ListenUDP("udp4", nil)

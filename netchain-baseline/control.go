@@ -18,16 +18,15 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Options are what a controller is told alongside the topology.
+// Options are a controller's options besides the topology.
 type Options struct {
 	SeqBits int // width of sequence numbers: 16 or 128
-	Keys    int // how many there are: Key(0, Groups) to Key(Keys-1, Groups)
-	// virtual groups that they are spread over, 1 to MaxGroups: a recovery stops the writes of one
-	// at a time
+	Keys    int // the number of keys: Key(0, Groups) to Key(Keys-1, Groups)
+	// number of virtual groups, 1 to MaxGroups: a recovery stops the writes of one group at a time
 	Groups int
-	// Detect is how long after the loss of its connection a switch is taken for gone, even if it
-	// can be reached again (it may have been started again, and be empty); 0: only Fail says that
-	// one is. NetChain assumes that a switch that is taken for gone has stopped (fail-stop).
+	// Detect is the time from the loss of its connection until a switch counts as failed, even if
+	// it is reachable again (it may have restarted empty). 0: only Fail declares a failure.
+	// NetChain assumes that a switch that counts as failed has stopped (fail-stop).
 	Detect time.Duration
 	Log    *slog.Logger // nil: none
 }
@@ -49,9 +48,8 @@ func (o *Options) check(t *topology.Topology) error {
 	return nil
 }
 
-// Controller brings NetChain up on the switches of a topology (the file that netcraq-controller
-// takes; of its chains the first), goes around switches that are gone, and brings them, or others
-// in their place, in again.
+// Controller runs NetChain on the first chain of a topology (a file for netcraq-controller). It
+// bypasses failed switches, and brings them, or replacements, back in.
 type Controller struct {
 	topo *topology.Topology
 	o    Options
@@ -60,20 +58,20 @@ type Controller struct {
 
 	connect func(context.Context)
 
-	recovering sync.Mutex // one at a time
+	recovering sync.Mutex // held during a recovery
 
 	mu        sync.Mutex
 	plan      *plan
-	installed map[string]map[int][]*v1.TableEntry // of what changes in a switch's tables, by part
+	installed map[string]map[int][]*v1.TableEntry // a switch's variable entries, by part
 	started   bool
 	events    []Event
-	lost      map[string]*time.Timer // switches that will soon be taken for gone
+	lost      map[string]*time.Timer // switches that will soon count as failed
 }
 
-// A switch that is gone should not keep the controller waiting.
+// A failed switch should not delay the controller.
 const fenceTime = 100 * time.Millisecond
 
-// Event is something that a controller did.
+// Event is an action of a controller.
 type Event struct {
 	Time    time.Time `json:"time"`
 	Kind    string    `json:"kind"` // failed, around, recovering, recovered
@@ -81,7 +79,7 @@ type Event struct {
 	Message string    `json:"message"`
 }
 
-// NewController reads nothing but the topology, and touches no switch.
+// NewController checks the options and the topology, and contacts no switch.
 func NewController(t *topology.Topology, o Options) (*Controller, error) {
 	if err := o.check(t); err != nil {
 		return nil, err
@@ -102,7 +100,7 @@ func NewController(t *topology.Topology, o Options) (*Controller, error) {
 	return c, nil
 }
 
-// newController makes one without switches.
+// newController returns a controller without connections to switches.
 func newController(t *topology.Topology, o Options) (*Controller, []byte, error) {
 	text, p4info, err := Compiled(o.SeqBits)
 	if err != nil {
@@ -121,8 +119,8 @@ func newController(t *topology.Topology, o Options) (*Controller, []byte, error)
 		lost: map[string]*time.Timer{}}, text, nil
 }
 
-// Start connects to the switches, loads the program again and fills the tables; it returns when all
-// switches have everything. The connections last as long as ctx.
+// Start connects to the switches, reloads the program and fills the tables. It returns when all
+// switches have all entries. The connections last until ctx ends.
 func (c *Controller) Start(ctx context.Context) error {
 	c.connect(ctx)
 	c.mu.Lock()
@@ -144,8 +142,8 @@ func (c *Controller) Start(ctx context.Context) error {
 	return nil
 }
 
-// fill gives a switch whose tables are empty all but the keys. A place that is not to be its own
-// yet it goes around, too.
+// fill writes all entries except the keys into a switch with empty tables. If the switch does not
+// have its own place back yet, its packets for that place go on to the next.
 func (c *Controller) fill(ctx context.Context, s *topology.Switch) error {
 	c.installed[s.Name] = map[int][]*v1.TableEntry{}
 	if err := c.update(ctx, s, c.all()...); err != nil {
@@ -173,7 +171,7 @@ func (c *Controller) encode(entries []p4rt.Entry) (out []*v1.TableEntry, err err
 	return out, nil
 }
 
-// update changes parts of a switch's tables to what the plan has for it.
+// update changes parts of a switch's tables to the plan's entries.
 func (c *Controller) update(ctx context.Context, s *topology.Switch, parts ...int) error {
 	var updates []*v1.Update
 	want := map[int][]*v1.TableEntry{}
@@ -191,8 +189,8 @@ func (c *Controller) update(ctx context.Context, s *topology.Switch, parts ...in
 	return nil
 }
 
-// updateAll changes parts of the tables of all switches that are up, of these first. One that
-// cannot be changed does not keep the others from it.
+// updateAll changes parts of the tables of all running switches, starting with those in first. A
+// failure at one switch does not stop the others' updates.
 func (c *Controller) updateAll(ctx context.Context, parts []int, first ...*topology.Switch) error {
 	var errs []error
 	done := map[*topology.Switch]bool{}
@@ -205,7 +203,7 @@ func (c *Controller) updateAll(ctx context.Context, parts []int, first ...*topol
 	return errors.Join(errs...)
 }
 
-// all are all parts.
+// all returns all parts.
 func (c *Controller) all() []int {
 	out := []int{common}
 	for g := range c.o.Groups {
@@ -214,26 +212,26 @@ func (c *Controller) all() []int {
 	return out
 }
 
-// note keeps an event, and logs it.
+// note records an event, and logs it.
 func (c *Controller) note(kind, sw, message string) {
 	c.o.Log.Info(message, "event", kind, "switch", sw)
 	c.events = append(c.events, Event{time.Now(), kind, sw, message})
 }
 
-// Events are what the controller has done, oldest first.
+// Events returns the controller's actions, oldest first.
 func (c *Controller) Events() []Event {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.events)
 }
 
-// connection is told that a connection is there, or not.
+// connection is called when a switch's connection is established or lost.
 func (c *Controller) connection(sw string, connected bool) {
 	if connected || c.o.Detect <= 0 {
 		return
 	}
-	// Never waits: it is called while a recovery, which holds the lock, may be waiting for that
-	// very connection.
+	// This must not block: the caller may be the connection for which a recovery waits while it
+	// holds the lock.
 	go func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -248,9 +246,9 @@ func (c *Controller) connection(sw string, connected bool) {
 }
 
 // Fail continues without a switch (NetChain, algorithm 2): the others skip its place, answer for it
-// where it was the last, and send by other ways what went through it. The first of the chain that
-// is left begins a session, so that no number is given twice. Clients need to know nothing. The
-// switch must have stopped: NetChain does not know what to do with one that continues.
+// if it was the last, and route around it. The first switch of the remaining chain begins a
+// session, so that no number is given twice. Clients need no notice. The switch must have stopped:
+// NetChain has no means against one that continues.
 func (c *Controller) Fail(ctx context.Context, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -277,17 +275,17 @@ func (c *Controller) Fail(ctx context.Context, name string) error {
 		delete(c.lost, name)
 	}
 	c.note("failed", name, name+" is gone")
-	// A new head is one before it is sent anything to number.
+	// A new head gets its entries before the others send it packets to number.
 	if err := c.updateAll(ctx, c.all(), c.plan.beginSessions(before)...); err != nil {
 		return fmt.Errorf("going around %s: %w", name, err)
 	}
 	c.note("around", name, "all go around "+name)
-	c.fence(ctx, s) // should it work after all
+	c.fence(ctx, s) // in case it still works
 	return nil
 }
 
-// fence has a switch that is out of the chain go around itself. That it cannot be reached is not an
-// error: it is gone.
+// fence makes a removed switch bypass itself. An unreachable switch is not an error, because it has
+// failed.
 func (c *Controller) fence(ctx context.Context, s *topology.Switch) {
 	ctx, cancel := context.WithTimeout(ctx, fenceTime)
 	defer cancel()

@@ -16,32 +16,32 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// fabric is how a controller reaches switches. In tests it is a simulated network.
+// fabric is the controller's access to switches. In tests it is a simulated network.
 type fabric interface {
-	// reload waits until a switch can be reached, and gives it the program again: its tables and
-	// registers are empty then.
+	// reload waits until a switch is reachable, and loads the program again, which empties its
+	// tables and registers.
 	reload(ctx context.Context, sw string) error
 	// write changes a switch's tables.
 	write(ctx context.Context, sw string, updates []*v1.Update) error
-	// tell sends packets and waits for no answers.
+	// tell sends packets and does not wait for answers.
 	tell(ctx context.Context, out []outgoing) error
-	// exchange sends READs, again where need be, and waits for all answers.
+	// exchange sends READs, repeats them if necessary, and waits for all answers.
 	exchange(ctx context.Context, out []outgoing) ([]*Packet, error)
-	// settle waits until whatever is on its way in the network has arrived or is lost.
+	// settle waits until every packet in flight in the network has arrived or is lost.
 	settle(ctx context.Context) error
 }
 
-// outgoing is a packet that the controller sends by way of a switch, as if it had come in there.
+// outgoing is a packet that the controller injects at a switch, as if it had arrived there.
 type outgoing struct {
 	via    string
 	to     netip.Addr
 	packet *Packet
 }
 
-// The controller's UDP port: any but NetChain's.
+// The controller's UDP port differs from NetChain's.
 const controllerPort = Port + 1
 
-// frame is the packet as it comes in at the switch.
+// frame returns the packet as an incoming frame of the switch.
 func (o *outgoing) frame(seqBits int) ([]byte, error) {
 	payload, err := o.packet.Marshal(seqBits)
 	if err != nil {
@@ -54,15 +54,15 @@ func (o *outgoing) frame(seqBits int) ([]byte, error) {
 
 // Times of the real network.
 const (
-	// In a switch, a cable or a queue no packet stays longer (or so NetChain has to assume).
+	// NetChain has to assume that no packet stays longer in a switch, a cable or a queue.
 	settleTime = 10 * time.Millisecond
-	// An answer that has not come by then does not come.
+	// An answer that takes longer counts as lost.
 	answerTime = 100 * time.Millisecond
-	exchanges  = 10 // so often something is asked
+	exchanges  = 10 // maximum attempts of an exchange
 	window     = 256
 )
 
-// p4Fabric reaches switches over P4Runtime.
+// p4Fabric accesses switches over P4Runtime.
 type p4Fabric struct {
 	topo    *topology.Topology
 	seqBits int
@@ -74,8 +74,8 @@ type p4Fabric struct {
 	answers map[uint32]chan<- *Packet // by tag
 }
 
-// newP4Fabric makes the connections; connect opens them. changed is told whether a switch can be
-// written to.
+// newP4Fabric makes the connections; connect opens them. changed is called when a switch becomes
+// writable or stops being writable.
 func newP4Fabric(t *topology.Topology, seqBits int, info *p4rt.Info, pipe *p4rt.Pipeline, log *slog.Logger,
 	changed func(sw string, connected bool)) (*p4Fabric, error) {
 	f := &p4Fabric{topo: t, seqBits: seqBits, pipe: pipe, clients: map[string]*p4rt.Client{},
@@ -95,7 +95,7 @@ func newP4Fabric(t *topology.Topology, seqBits int, info *p4rt.Info, pipe *p4rt.
 	return f, nil
 }
 
-// connect keeps the connections until ctx ends.
+// connect keeps the connections open until ctx ends.
 func (f *p4Fabric) connect(ctx context.Context) {
 	for _, cl := range f.clients {
 		go cl.Run(ctx)
@@ -201,7 +201,7 @@ func (f *p4Fabric) exchangeSome(ctx context.Context, out []outgoing) ([]*Packet,
 	return nil, errors.New("a switch does not answer the controller's packets: was it loaded with another program?")
 }
 
-// packetIn is given what a switch sends to the controller.
+// packetIn receives a packet that a switch sends to the controller.
 func (f *p4Fabric) packetIn(in p4rt.PacketIn) {
 	_, payload, err := wire.ParseFrame(in.Payload)
 	if err != nil {
@@ -217,7 +217,7 @@ func (f *p4Fabric) packetIn(in p4rt.PacketIn) {
 	if to != nil {
 		select {
 		case to <- p:
-		default: // it was asked twice, and answered twice
+		default: // a second answer to a repeated request
 		}
 	}
 }

@@ -13,17 +13,17 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// simFabric is how the controller reaches the switches. The controller runs alongside the network,
-// but one of the two only at a time: while the network steps, the controller waits in a call.
+// simFabric is the controller's access to the simulated switches. The controller and the network
+// take turns: while the network steps, the controller waits in a call.
 type simFabric struct {
 	n        *network
 	calls    chan *call
 	finished chan error
 
-	noDrain bool // a mutant: writes in the chain are not waited for
+	noDrain bool // a mutant that does not wait for writes in the chain
 }
 
-// call is something that the controller waits for. It is tried between the steps of frames.
+// call is a condition that the controller waits for. It is checked between the steps of frames.
 type call struct {
 	try  func() (done bool)
 	done chan struct{}
@@ -35,14 +35,14 @@ func (f *simFabric) wait(try func() bool) {
 	<-c.done
 }
 
-// begin has the controller begin something.
+// begin starts an operation of the controller.
 func (n *network) begin(f func(context.Context) error) {
 	n.running = true
 	go func() { n.f.finished <- f(context.Background()) }()
 	n.hear()
 }
 
-// hear waits until the controller waits.
+// hear waits until the controller waits in a call or its operation ends.
 func (n *network) hear() {
 	select {
 	case n.current = <-n.f.calls:
@@ -51,7 +51,7 @@ func (n *network) hear() {
 	}
 }
 
-// control has the controller continue, if it can.
+// control lets the controller continue, if its condition holds.
 func (n *network) control() {
 	if n.running && n.current.try() {
 		close(n.current.done)
@@ -59,7 +59,7 @@ func (n *network) control() {
 	}
 }
 
-// do has the controller do something while frames are delivered.
+// do runs an operation of the controller while frames are delivered.
 func (n *network) do(f func(context.Context) error) {
 	n.t.Helper()
 	for n.begin(f); n.running; {
@@ -71,7 +71,7 @@ func (n *network) do(f func(context.Context) error) {
 
 var errDead = errors.New("the switch does not answer")
 
-// at does something at a switch.
+// at runs a function on a switch.
 func (f *simFabric) at(sw string, what func(*node)) (err error) {
 	f.wait(func() bool {
 		if x := f.n.node(sw); x.dead {
@@ -92,7 +92,7 @@ func (f *simFabric) reload(_ context.Context, sw string) error {
 	})
 }
 
-// write changes one entry after the other: frames come in between.
+// write changes the entries one by one, so frames can arrive in between.
 func (f *simFabric) write(_ context.Context, sw string, updates []*v1.Update) error {
 	for _, u := range updates {
 		if err := f.at(sw, func(x *node) { f.n.apply(x, u) }); err != nil {
@@ -160,7 +160,7 @@ func (f *simFabric) settle(context.Context) error {
 	return nil
 }
 
-// apply does at an interpreter what a P4Runtime server does.
+// apply changes an interpreter's tables as a P4Runtime server does.
 func (n *network) apply(x *node, u *v1.Update) {
 	te := u.Entity.GetTableEntry()
 	table, entry, err := tablefill.Entry(n.info, te)

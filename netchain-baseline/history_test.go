@@ -12,9 +12,9 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Clients at every switch read, write, delete and compare and swap; what they are told must be
-// linearizable. A client sends a packet once (NetChain would execute it twice): where it is lost,
-// the client continues, and what it asked for may have been executed, or may yet be, if a head has
+// Clients at every switch read, write, delete and compare and swap; their answers must be
+// linearizable. A client sends a packet once (NetChain would execute it twice). If the packet is
+// lost, the client continues. The request may have been executed, or may still be, if a head has
 // given it a number.
 
 type input struct {
@@ -33,7 +33,7 @@ type client struct {
 	host  int
 	busy  bool
 	in    input
-	tag   uint32 // what it is answered by, and the number of what was sent
+	tag   uint32 // identifies the answer; also the number of the sent packet
 	sent  int    // addresses in the list
 	begin int64
 }
@@ -45,7 +45,7 @@ type history struct {
 	clock   int64
 	asked   int
 	wrong   string
-	seen    map[uint32]uint64 // of each key, the value that somebody was told last: what a CAS expects
+	seen    map[uint32]uint64 // by key: the value in the last answer to any client, which a CAS expects
 	counts  map[string]int    // of answers by operation and status
 }
 
@@ -57,8 +57,8 @@ func newHistory(n *network) *history {
 	return h
 }
 
-// step is one step of the network, the controller and the clients, who ask something new now and
-// then.
+// step makes one step of the network, the controller and the clients, which occasionally send new
+// requests.
 func (h *history) step(asking bool) {
 	h.clock++
 	for _, c := range h.clients {
@@ -87,7 +87,7 @@ func (h *history) ask(c *client, in input) {
 	c.sent = len(p.Rest)
 }
 
-// answers takes in what a client was sent, or that nothing will come.
+// answers processes the answers to a client, or the fact that none will arrive.
 func (h *history) answers(c *client) {
 	for _, a := range h.n.inbox[c.host] {
 		switch {
@@ -122,22 +122,22 @@ func (h *history) done(c *client, out output, at int64) {
 	h.ops = append(h.ops, porcupine.Operation{ClientId: c.host, Input: c.in, Call: c.begin, Output: out, Return: at})
 }
 
-// steps has clients ask something new so many times.
+// steps runs until clients have sent this many new requests.
 func (h *history) steps(questions int) {
 	for end := h.asked + questions; h.asked < end; {
 		h.step(true)
 	}
 }
 
-// during has clients continue while the controller does something.
+// during lets clients continue while the controller runs an operation.
 func (h *history) during(f func(context.Context) error) error {
 	for h.n.begin(f); h.n.running; {
-		h.step(h.asked < 160) // enough, where a recovery takes its time
+		h.step(h.asked < 160) // a bound, in case the recovery takes long
 	}
 	return h.n.failure
 }
 
-// verdict reads every key once more and says what was wrong; "" if nothing was.
+// verdict reads every key once more and returns the violation; "" if there is none.
 func (h *history) verdict() string {
 	settled := func() {
 		for slices.ContainsFunc(h.clients, func(c *client) bool { return c.busy }) {
@@ -172,7 +172,7 @@ type register struct {
 	value uint64
 }
 
-// cells is what clients take a store to be: a register for each key.
+// cells models the store for its clients: a register for each key.
 var cells = porcupine.Model{
 	Partition: func(h []porcupine.Operation) (out [][]porcupine.Operation) {
 		by := map[uint32][]porcupine.Operation{}
@@ -203,7 +203,7 @@ var cells = porcupine.Model{
 	},
 }
 
-// TestConsistency: without failures and loss.
+// TestConsistency checks histories without failures and loss.
 func TestConsistency(t *testing.T) {
 	eachWidth(t, func(t *testing.T, bits int) {
 		for seed := range uint64(seeds) {
@@ -218,12 +218,12 @@ func TestConsistency(t *testing.T) {
 	})
 }
 
-// sixth has six switches, of which any two can go without the others' being cut off from each
-// other. The head's and the tail's are not neighbours.
+// sixth has six switches. Any two can fail without separating the others. Head and tail are not
+// neighbours.
 var sixth = links(6, 4, func(i, j int) bool { return j-i != 3 })
 
-// failures has switches go and come back under load, counts what clients were told, and says what
-// was wrong.
+// failures makes switches fail and return under load, counts the clients' answers, and returns the
+// violation.
 func failures(n *network, seed uint64, counts map[string]int) string {
 	n.t.Helper()
 	n.dice = rand.New(rand.NewPCG(3, seed))
@@ -240,12 +240,12 @@ func failures(n *network, seed uint64, counts map[string]int) string {
 		}
 		h.steps(12)
 		n.start(gone)
-		by := []string{at.member.Name, "s5", "s6"}[n.dice.IntN(3)] // itself, or another
+		by := []string{at.member.Name, "s5", "s6"}[n.dice.IntN(3)] // the switch itself, or another
 		if n.plan.placeOf(n.topo.Switch(by)) != nil {
 			by = at.member.Name
 		}
 		other := ""
-		if n.dice.IntN(2) == 0 { // while it is brought in, another one goes
+		if n.dice.IntN(2) == 0 { // during the recovery another one fails
 			if x := n.plan.places[n.dice.IntN(len(n.plan.places))]; x != at {
 				other = x.by.Name
 			}
@@ -258,8 +258,8 @@ func failures(n *network, seed uint64, counts map[string]int) string {
 	return h.verdict()
 }
 
-// recover has a place taken by a switch; at some moment meanwhile another one goes ("": none). That
-// is brought in afterwards.
+// recover gives a place to a switch. At some moment during that, another switch fails ("": none)
+// and is recovered afterwards.
 func (h *history) recover(member, by, other string) string {
 	n := h.n
 	again := func(member, by string) error {
@@ -304,7 +304,8 @@ func (h *history) recover(member, by, other string) string {
 	return ""
 }
 
-// TestFailures: across failures and recoveries of whichever switch, by itself or by another.
+// TestFailures checks histories with failures and recoveries of any switch, by itself or by
+// another.
 func TestFailures(t *testing.T) {
 	eachWidth(t, func(t *testing.T, bits int) {
 		counts := map[string]int{}
@@ -324,8 +325,8 @@ func TestFailures(t *testing.T) {
 
 const seeds = 100
 
-// TestDrain: that a recovery waits until writes that have a number are through the chain is noticed
-// if it does not.
+// TestDrain: the checks notice if a recovery does not wait until all numbered writes have passed
+// the chain.
 func TestDrain(t *testing.T) {
 	for seed := range uint64(30 * seeds) {
 		n := newNetwork(t, sixth, 128, 3, 2)

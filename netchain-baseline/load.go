@@ -7,11 +7,10 @@ import (
 	"github.com/netcraq/netcraq/internal/kernelload"
 )
 
-// Load is NetChain's side of the kernel's load: what NetCRAQ is measured with, with NetChain's
-// packets. A READ goes to the tail, a WRITE to the head.
+// Load implements the in-kernel load that also measures NetCRAQ, with NetChain's packets. A READ
+// goes to the tail, a WRITE to the head.
 //
-// NetChain's packets have no number by which an answer is known to be that of a query; [Packet.Tag]
-// is one.
+// NetChain's packets have no number that matches an answer with its query; [Packet.Tag] adds one.
 type Load struct {
 	Chain   []netip.Addr // head first
 	SeqBits int

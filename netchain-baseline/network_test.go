@@ -15,9 +15,9 @@ import (
 	"github.com/netcraq/netcraq/switch/interp"
 )
 
-// network is switches on the interpreter, in a ring, a host at each, and a controller. Frames go
-// along links one after the other, in an order between links that a seed chooses. Whatever the
-// controller does at a switch is a step among those of the frames.
+// network has switches on the interpreter, in a ring, a host at each, and a controller. Each link
+// delivers its frames in order; a seed chooses the order between links. Each access of the
+// controller to a switch is one step among the frames' steps.
 //
 //	h1    h2    h3    h4
 //	│1    │1    │1    │1
@@ -29,23 +29,23 @@ type network struct {
 	program *bmv2json.Program
 
 	nodes  []*node
-	queues map[end][]arrival // frames on their way to a switch's port
-	order  []end             // of the queues, as they were first used
+	queues map[end][]arrival // frames in flight to a switch's port
+	order  []end             // the queues in the order of their first use
 	slow   end
-	flying map[int]int  // frames on their way, by what they come of
-	given  map[int]bool // what some head has given a number to
-	last   int          // number of what was sent last
+	flying map[int]int  // frames in flight, by the number of the packet that caused them
+	given  map[int]bool // packets to which a head has given a number
+	last   int          // number of the last sent packet
 	dice   *rand.Rand
 	now    time.Duration
 	inbox  map[int][]answer   // by host
-	heard  map[uint32]*Packet // what the controller was sent, by tag
-	lose   func(at end) bool  // frames to be lost; nil: none
+	heard  map[uint32]*Packet // the controller's received packets, by tag
+	lose   func(at end) bool  // reports whether to lose a frame; nil: none
 
 	*Controller
 	f       *simFabric
-	current *call // what the controller waits for
+	current *call // the call in which the controller waits
 	running bool
-	failure error // what came of it
+	failure error // the result of the controller's operation
 }
 
 type node struct {
@@ -56,10 +56,11 @@ type node struct {
 	unnumbered uint64 // packets that it dropped because it was not the head
 }
 
-// works says whether it does anything with a frame.
+// works reports whether the switch processes frames.
 func (x *node) works() bool { return !x.dead && x.p != nil }
 
-// refused says whether it has dropped something since the last time because it is not the head.
+// refused reports whether the switch has dropped packets since the last call because it is not the
+// head.
 func (x *node) refused(t *testing.T) bool {
 	c, err := x.p.ReadCounter("NetchainIngress.replica.dropped", 3)
 	check(t, err)
@@ -79,13 +80,13 @@ type arrival struct {
 	frame  []byte
 }
 
-// answer is what a host was sent.
+// answer is a packet that a host received.
 type answer struct {
 	*Packet
 	payload []byte
 }
 
-const toHost = 1 // a switch's port; the next is toward s1, and so on
+const toHost = 1 // a switch's port; the next port leads toward s1, and so on
 
 func check(t *testing.T, err error) {
 	t.Helper()
@@ -94,7 +95,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// newNetwork brings a topology up, with so many keys in so many virtual groups.
+// newNetwork starts a topology with this many keys in this many virtual groups.
 func newNetwork(t *testing.T, text string, seqBits, keys, groups int) *network {
 	t.Helper()
 	topo, err := topology.Parse([]byte(text), "topology")
@@ -125,7 +126,7 @@ func mesh(switches, members int) string {
 	return links(switches, members, func(i, j int) bool { return true })
 }
 
-// links makes a topology with links between some.
+// links returns a topology in which linked says which switches have a link.
 func links(switches, members int, linked func(i, j int) bool) string {
 	var b strings.Builder
 	b.WriteString("program: {json: p.json, p4info: p.txtpb}\nswitches:\n")
@@ -156,7 +157,7 @@ func (n *network) node(name string) *node {
 	return n.nodes[slices.IndexFunc(n.nodes, func(x *node) bool { return x.s.Name == name })]
 }
 
-// chain is what clients write into their packets.
+// chain returns the addresses that clients write into their packets.
 func (n *network) chain() (out []netip.Addr) {
 	for _, p := range n.plan.places {
 		out = append(out, p.member.Address)
@@ -164,7 +165,7 @@ func (n *network) chain() (out []netip.Addr) {
 	return out
 }
 
-// kill is a switch's end. Nobody is told.
+// kill stops a switch. The controller gets no notice.
 func (n *network) kill(name string) {
 	n.node(name).dead = true
 	for at, q := range n.queues {
@@ -177,7 +178,7 @@ func (n *network) kill(name string) {
 	}
 }
 
-// start starts a switch that was killed: with nothing in it.
+// start starts a killed switch, empty.
 func (n *network) start(name string) { n.node(name).dead, n.node(name).p = false, nil }
 
 // ---- Frames ----
@@ -199,7 +200,7 @@ func (n *network) land(a arrival) {
 	}
 }
 
-// send has a host send a packet, and gives its number.
+// send sends a packet from a host, and returns its number.
 func (n *network) send(host int, p *Packet) int {
 	n.t.Helper()
 	to := p.Request(n.chain())
@@ -213,8 +214,8 @@ func (n *network) send(host int, p *Packet) int {
 	return n.last
 }
 
-// step delivers one frame, by a link that chance chooses; false: none is on its way. There is
-// always a link that is far slower than the others.
+// step delivers one frame on a randomly chosen link; false: no frame is in flight. One link is
+// always far slower than the others.
 func (n *network) step() bool {
 	var busy []end
 	for _, at := range n.order {
@@ -237,7 +238,7 @@ func (n *network) step() bool {
 	n.now += time.Microsecond
 	if x := n.nodes[at.sw]; x.works() {
 		outs := x.p.Process(n.now, at.port, a.frame)
-		if len(outs) == 0 && !x.refused(n.t) { // it may have been given a number, and then lost
+		if len(outs) == 0 && !x.refused(n.t) { // a head may have numbered the packet, which was then lost
 			n.given[a.origin] = true
 		}
 		for _, out := range outs {
@@ -275,7 +276,7 @@ func (n *network) carry(from int, port uint32, a arrival) {
 	}
 }
 
-// ask sends a packet and gives the answer.
+// ask sends a packet and returns the answer.
 func (n *network) ask(host int, p *Packet) *Packet {
 	n.t.Helper()
 	n.inbox[host] = nil
@@ -288,7 +289,7 @@ func (n *network) ask(host int, p *Packet) *Packet {
 	return n.inbox[host][0].Packet
 }
 
-// register is what a switch has in the first slot.
+// register returns the first slot of a switch's register.
 func (n *network) register(name, register string) []byte {
 	n.t.Helper()
 	v, err := n.node(name).p.ReadRegister("NetchainIngress.replica."+register, 0)

@@ -8,12 +8,12 @@ import (
 	"net/netip"
 )
 
-// MaxGroups is how many virtual groups there can be.
+// MaxGroups is the maximum number of virtual groups.
 const MaxGroups = 256
 
-// Key is the i-th of the keys that are spread over so many virtual groups: the group in the top 8
-// bits. A switch that comes back takes its place for one group after the other, and only that
-// group's writes have to wait (NetChain, section 5.2).
+// Key returns the i-th key, with its virtual group in the top 8 bits. A recovery restores a
+// switch's place one group at a time, and only that group's writes have to wait (NetChain, section
+// 5.2).
 func Key(i, groups int) uint32 { return uint32(i%groups)<<24 | uint32(i) }
 
 // Port is NetChain's UDP port (NSDI 2018, section 3).
@@ -22,12 +22,12 @@ const Port = 8888
 // Sizes in bytes.
 const (
 	ValueBytes = 16
-	MaxChain   = 9 // the switch that is asked first is the destination, eight more fit the list
+	MaxChain   = 9 // the first switch is the destination, eight more fit into the list
 	listBytes  = 4 * (MaxChain - 1)
 	fixedBytes = 1 + 1 + 2 + 4
 )
 
-// Op is the operation, 8 bits. A reply's is one more than its request's.
+// Op is the operation, 8 bits. A reply's op is its request's op plus one.
 type Op uint8
 
 const (
@@ -48,7 +48,7 @@ const (
 	OK        Status = 0
 	NotFound  Status = 1
 	CASFailed Status = 2
-	Gone      Status = 3 // no switch of the list is left
+	Gone      Status = 3 // no switch of the list works
 )
 
 var (
@@ -60,11 +60,11 @@ var (
 func (o Op) String() string     { return cmp.Or(opNames[o], fmt.Sprintf("Op(%d)", uint8(o))) }
 func (s Status) String() string { return cmp.Or(statusNames[s], fmt.Sprintf("Status(%d)", uint8(s))) }
 
-// numbered, in a request's status, says that the head has given it a sequence number.
+// numbered is set in a request's status when the head has given it a sequence number.
 const numbered Status = 0x80
 
-// Packet is a NetChain header. In a CAS the value is what is expected (its first 8 bytes; compared
-// with the last 8 of what is stored) and what is to be written (the last 8).
+// Packet is a NetChain header. In a CAS, the first 8 bytes of the value are the expected value,
+// which is compared with the last 8 bytes of the stored value. The last 8 bytes are the new value.
 type Packet struct {
 	Op     Op
 	Status Status
@@ -73,22 +73,22 @@ type Packet struct {
 	// a count (96); with 16 bits the count alone, in Low.
 	Seq   Seq
 	Value [ValueBytes]byte
-	// Rest are the switches that come after the IPv4 destination: SC of them. A reply's list is
-	// what was left of it.
+	// Rest are the switches after the IPv4 destination: SC of them. A reply has the rest of the
+	// request's list.
 	Rest []netip.Addr
-	// Tag is a number of the asker's by which the answer is known: 32 bits in the last place of the
-	// list, which chains of up to eight switches leave free. Whoever takes an address off the list
-	// moves it up: see tagOf.
+	// Tag is the sender's number, by which it recognizes the answer: 32 bits in the last place of
+	// the list, which chains of up to eight switches leave free. A switch that removes an address
+	// from the list moves the tag up: see tagOf.
 	Tag uint32
 }
 
 // Seq is a sequence number of up to 128 bits.
 type Seq struct{ High, Low uint64 }
 
-// ErrMalformed is what is no NetChain packet.
+// ErrMalformed is the error for an invalid NetChain packet.
 var ErrMalformed = errors.New("malformed NetChain packet")
 
-// Size is how many bytes a packet has with sequence numbers of seqBits bits: 58 with 16, 72 with
+// Size returns a packet's size in bytes with sequence numbers of seqBits bits: 58 with 16, 72 with
 // 128.
 func Size(seqBits int) int { return fixedBytes + seqBits/8 + ValueBytes + listBytes }
 
@@ -124,8 +124,7 @@ func (p *Packet) Marshal(seqBits int) ([]byte, error) {
 	return b, nil
 }
 
-// tagOf is the tag in an answer (the UDP payload) to a packet that was sent with a list of so many
-// switches.
+// tagOf returns the tag in an answer (the UDP payload) to a packet whose list had sent switches.
 func tagOf(b []byte, sent int) uint32 {
 	at := len(b) - 4 - 4*(sent-int(binary.BigEndian.Uint16(b[2:])))
 	if at < len(b)-listBytes || at > len(b)-4 {
@@ -134,7 +133,7 @@ func tagOf(b []byte, sent int) uint32 {
 	return binary.BigEndian.Uint32(b[at:])
 }
 
-// Unmarshal decodes a UDP payload, all but the tag.
+// Unmarshal decodes a UDP payload, except for the tag.
 func (p *Packet) Unmarshal(b []byte, seqBits int) error {
 	if len(b) != Size(seqBits) {
 		return fmt.Errorf("%w: %d bytes instead of %d", ErrMalformed, len(b), Size(seqBits))
@@ -159,8 +158,8 @@ func (p *Packet) Unmarshal(b []byte, seqBits int) error {
 	return nil
 }
 
-// Request prepares a packet for a chain (head first): a READ goes to the tail and names the others
-// from there to the head, everything else goes to the head. It gives the switch to send it to.
+// Request prepares a packet for a chain (head first) and returns the switch to send it to. A READ
+// goes to the tail and lists the others from there to the head. Other packets go to the head.
 func (p *Packet) Request(chain []netip.Addr) (to netip.Addr) {
 	p.Status, p.Rest = 0, nil
 	if p.Op != Read {

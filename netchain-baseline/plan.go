@@ -10,36 +10,36 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// plan is what the switches are to do. All that changes in a switch's tables follows from it: a
-// controller changes the plan, and then each switch.
+// plan determines all variable entries of the switches' tables: a controller changes the plan
+// first, and then each switch.
 type plan struct {
 	topo    *topology.Topology
 	groups  int
 	seqBits int
 
 	places  []*place        // of the chain, head first
-	down    map[string]bool // switches that no frame can go through
+	down    map[string]bool // switches that forward no frames
 	stopped map[int]bool    // groups whose head gives no numbers
-	session []uint32        // by group: in which its head gives numbers
+	session []uint32        // by group: the session of its head
 }
 
-// place is a member's place in the chain. Clients continue writing the member's address into their
-// packets, whoever has its place.
+// place is a member's place in the chain. Clients write the member's address into their packets,
+// even if another switch has its place.
 //
-//	it works                          by: the member
-//	it is gone                        by: nil       skipped
-//	it, or another, is being filled   by: a switch  skipped  active: the groups for which it has taken the place
+//	the member works                  by: the member
+//	the member has failed             by: nil       skipped
+//	a switch is being filled for it   by: a switch  skipped  active: the groups for which it has taken the place
 type place struct {
 	member  *topology.Switch
 	by      *topology.Switch
 	active  []bool // by group; nil: all
-	skipped bool   // what is for it goes on to the next
+	skipped bool   // packets to the place go on to the next one
 }
 
-// serves says whether somebody does the work for a group.
+// serves reports whether a switch does the work of the place for a group.
 func (p *place) serves(group int) bool { return p.by != nil && (p.active == nil || p.active[group]) }
 
-// Members are the chain's addresses, head first: what clients write into their packets.
+// Members returns the chain's addresses, head first, which clients write into their packets.
 func Members(t *topology.Topology) (out []netip.Addr) {
 	for _, m := range t.Chains[0].Members {
 		out = append(out, t.Switch(m).Address)
@@ -47,8 +47,8 @@ func Members(t *topology.Topology) (out []netip.Addr) {
 	return out
 }
 
-// What a switch is called by the controller: what is sent there is taken by whichever switch it is
-// sent through, and answered to topology.DefaultController.
+// self is the controller's address of each switch: any switch accepts packets to it, and answers to
+// topology.DefaultController.
 var self = topology.DefaultController.Next()
 
 func newPlan(t *topology.Topology, groups, seqBits int) *plan {
@@ -61,7 +61,7 @@ func newPlan(t *topology.Topology, groups, seqBits int) *plan {
 	return p
 }
 
-// serving are the switches that do the work for a group, head first.
+// serving returns the switches that do the work for a group, head first.
 func (p *plan) serving(group int) (out []*topology.Switch) {
 	for _, at := range p.places {
 		if at.serves(group) {
@@ -71,7 +71,7 @@ func (p *plan) serving(group int) (out []*topology.Switch) {
 	return out
 }
 
-// heads are the groups' heads; nil if a group has nobody left.
+// heads returns the groups' heads; nil for a group without switches.
 func (p *plan) heads() []*topology.Switch {
 	out := make([]*topology.Switch, p.groups)
 	for g := range out {
@@ -82,8 +82,8 @@ func (p *plan) heads() []*topology.Switch {
 	return out
 }
 
-// beginSessions raises the session of each group that has another head than before, so that no
-// number is given twice (NetChain, section 5.1). It gives the new heads.
+// beginSessions raises the session of each group whose head differs from before, so that no number
+// is given twice (NetChain, section 5.1). It returns the new heads.
 func (p *plan) beginSessions(before []*topology.Switch) (begun []*topology.Switch) {
 	for g, h := range p.heads() {
 		if h == before[g] || h == nil {
@@ -99,7 +99,7 @@ func (p *plan) beginSessions(before []*topology.Switch) (begun []*topology.Switc
 	return begun
 }
 
-// placeOf is the place that a switch has, nil if it has none.
+// placeOf returns a switch's place, nil if it has none.
 func (p *plan) placeOf(s *topology.Switch) *place {
 	if i := slices.IndexFunc(p.places, func(at *place) bool { return at.by == s }); i >= 0 {
 		return p.places[i]
@@ -107,9 +107,9 @@ func (p *plan) placeOf(s *topology.Switch) *place {
 	return nil
 }
 
-// donor is who a switch that takes a place for a group is filled from: the one after it, who has
-// nothing that it must not have (NetChain, section 5.2); where it is to be the tail, the one
-// before.
+// donor returns the switch from which a switch is filled when it takes a place for a group: the
+// next one, because a switch may hold everything that its successor holds (NetChain, section 5.2),
+// or, for the tail, the previous one.
 func (p *plan) donor(at *place, group int) *topology.Switch {
 	i := slices.Index(p.places, at)
 	for _, after := range p.places[i+1:] {
@@ -125,12 +125,12 @@ func (p *plan) donor(at *place, group int) *topology.Switch {
 	return nil
 }
 
-// common is the part of a switch's tables that is not a group's.
+// common is the part of a switch's tables that belongs to no group.
 const common = -1
 
-// entries are a part of what changes in a switch's tables. The common part: ways, and detours
-// around places that nobody has. That of a group: whether the switch is its head, and detours where
-// a place is being taken.
+// entries returns one part of a switch's variable entries. The common part has routes, and detours
+// around failed places. A group's part makes the switch its head, if it is, and has detours to
+// places that a switch has taken.
 func (p *plan) entries(s *topology.Switch, part int) (out []p4rt.Entry) {
 	if part == common {
 		out = append(out, p.routes(s)...)
@@ -141,14 +141,14 @@ func (p *plan) entries(s *topology.Switch, part int) (out []p4rt.Entry) {
 	for _, at := range p.places {
 		out = append(out, p.detours(at, part)...)
 	}
-	if part == common { // the last: what it must not take it goes around by then
+	if part == common { // last: by then the detours for skipped packets exist
 		out = append(out, localAddress(s.Address, !p.skipped(s)))
 	}
 	return out
 }
 
-// skipped says whether what is for a switch by its address goes on to the next, except for groups
-// that have been taken over.
+// skipped reports whether packets to a switch's address go on to the next place, except for groups
+// that a switch has taken over.
 func (p *plan) skipped(s *topology.Switch) bool {
 	return slices.ContainsFunc(p.places, func(at *place) bool { return at.member == s && at.skipped })
 }
@@ -166,9 +166,10 @@ func forward(to netip.Addr, mac net.HardwareAddr, port uint32) p4rt.Entry {
 		Params: p4rt.Params{"dst_mac": mac, "port": port}}
 }
 
-// routes are the shortest ways to hosts and switches. What is for a switch that is gone goes to a
-// neighbour: its place was taken off the list here, and perhaps the next one, which is gone as
-// well, has to be taken off there. So does what is for this switch itself, and it does not take.
+// routes returns the shortest paths to hosts and switches. Packets to a failed switch go to a
+// neighbour. This switch has removed the failed place from their list, and the neighbour may have
+// to remove the next one, which has failed as well. Packets to this switch also go to a neighbour
+// while its place is skipped.
 func (p *plan) routes(s *topology.Switch) (out []p4rt.Entry) {
 	graph := p.topo.Graph(p.down)
 	toward := func(to netip.Addr, at string) {
@@ -199,10 +200,11 @@ func (p *plan) routes(s *topology.Switch) (out []p4rt.Entry) {
 	return out
 }
 
-// detours are what every switch does with what is for a place: NetChain's algorithm 2 where it is
-// skipped, algorithm 3 for the groups for which it has been taken.
+// detours returns every switch's entries for packets to a place: NetChain's algorithm 2 if the
+// place is skipped, algorithm 3 for the groups for which a switch has taken it.
 func (p *plan) detours(at *place, part int) (out []p4rt.Entry) {
-	// The program asks the tables twice: with what comes in, and with what continues from here.
+	// The program applies the tables twice: to arriving packets, and to packets that continue from
+	// this switch.
 	for _, when := range []string{"detour", "detour_next"} {
 		e := p4rt.Entry{Table: when + ".gone", Priority: 1,
 			Match: p4rt.Match{"ipv4_dst": p4rt.Ternary(at.member.Address, ^uint32(0))}, Action: when + ".redirect"}
@@ -222,14 +224,14 @@ func (p *plan) detours(at *place, part int) (out []p4rt.Entry) {
 	return out
 }
 
-// addresses are how the controller talks to a switch: the address that it calls it by, and the way
-// back.
+// addresses returns the entries for the controller's packets: the address to which it sends them,
+// and the route back.
 func addresses() []p4rt.Entry {
 	return []p4rt.Entry{localAddress(self, true), forward(topology.DefaultController, make(net.HardwareAddr, 6),
 		topology.CPUPort)}
 }
 
-// keys are the slots of so many keys, the same in every switch of the chain.
+// keys returns the slots of n keys, the same in every switch of the chain.
 func (p *plan) keys(n int) (out []p4rt.Entry) {
 	for i := range n {
 		out = append(out, p4rt.Entry{Table: "key_index", Match: p4rt.Match{"KEY": p4rt.Exact(Key(i, p.groups))},
@@ -238,8 +240,8 @@ func (p *plan) keys(n int) (out []p4rt.Entry) {
 	return out
 }
 
-// standIn finds who is to take the place of a member that is gone: itself (by ""), or a switch that
-// is not a member.
+// standIn returns the place of a failed member and the switch that is to take it: the member itself
+// (by ""), or a switch that is not a member.
 func (p *plan) standIn(member, by string) (*place, *topology.Switch, error) {
 	i := slices.IndexFunc(p.places, func(at *place) bool { return at.member.Name == member })
 	if i < 0 {

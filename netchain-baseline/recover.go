@@ -9,31 +9,30 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Recovery is what a recovery did.
+// Recovery describes a completed recovery.
 type Recovery struct {
-	By     string        // who has the place now
+	By     string        // the switch that has the place
 	Groups int           // virtual groups
-	Keys   int           // that were copied, or found to be the same
-	Took   time.Duration // all of it, from when the switch could be reached
-	// Stopped is the longest time for which a group's writes were not taken. Reads were taken all
-	// the time.
+	Keys   int           // keys that were copied or already equal
+	Took   time.Duration // total time since the switch was reachable
+	// Stopped is the longest time for which a group accepted no writes. It accepted reads all the
+	// time.
 	Stopped time.Duration
 }
 
-// Recover brings a member that is gone in again, or another switch (by) that has no place in the
-// chain in its place: NetChain, algorithm 3. It returns when the whole chain is what it was. For
-// each virtual group:
+// Recover brings a failed member back, or puts a switch without a place (by) into its place:
+// NetChain, algorithm 3. It returns when the chain is complete again. For each virtual group:
 //
-//   - Pre-synchronisation. The switch is filled from a neighbour in the chain while everything goes
-//     on.
-//   - Stop and synchronise. The group's head gives no more numbers; what has one is through when a
-//     packet that was sent after it is (FIFO links); then what has changed is copied, until there
-//     is no difference. Reads go on. (The paper stops all that goes to the place. Here it is the
-//     head that stops, at one switch and at once.)
-//   - Activation. All switches send to the new one what is for the place; then the head goes on, in
-//     a new session if it is a new one.
+//   - Pre-synchronisation. The switch is filled from a neighbour in the chain while operation
+//     continues.
+//   - Stop and synchronise. The group's head gives no more numbers. Numbered writes have passed
+//     when a packet sent after them has passed (FIFO links). Then the changes are copied, until
+//     there is no difference. Reads continue. (The paper stops all packets to the place. Here only
+//     the head stops, so one change at one switch suffices.)
+//   - Activation. All switches send packets for the place to the new switch. Then the head
+//     continues, in a new session if it is a new head.
 //
-// Where it fails the place is skipped as before.
+// If the recovery fails, the place is skipped as before.
 func (c *Controller) Recover(ctx context.Context, member, by string) (*Recovery, error) {
 	if !c.recovering.TryLock() {
 		return nil, errors.New("another recovery is going on")
@@ -47,12 +46,12 @@ func (c *Controller) Recover(ctx context.Context, member, by string) (*Recovery,
 		return nil, err
 	}
 	if down {
-		// Nothing that was sent to it when it was part of the chain before must come to it when it
-		// is empty.
+		// Packets that were sent to the switch during its earlier membership must not arrive when
+		// it is empty.
 		if err := c.f.settle(ctx); err != nil {
 			return nil, err
 		}
-		if err := c.f.reload(ctx, s.Name); err != nil { // without the lock: it may take long to be there
+		if err := c.f.reload(ctx, s.Name); err != nil { // without the lock: this may take long
 			return nil, err
 		}
 	}
@@ -73,8 +72,7 @@ func (c *Controller) Recover(ctx context.Context, member, by string) (*Recovery,
 	return r, nil
 }
 
-// enter has a switch be part of the network (it was not, if it was down), with nothing to do in the
-// chain yet.
+// enter makes a switch part of the network, if it was down, without work in the chain yet.
 func (c *Controller) enter(ctx context.Context, at *place, s *topology.Switch, down bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,10 +90,10 @@ func (c *Controller) enter(ctx context.Context, at *place, s *topology.Switch, d
 	if err := c.updateAll(ctx, c.all()); err != nil {
 		return err
 	}
-	return c.f.settle(ctx) // frames go other ways now: those that still go the old ones could be overtaken
+	return c.f.settle(ctx) // routes have changed, so frames could overtake those on the old routes
 }
 
-// still says whether a recovery may continue: the switch may have failed since.
+// still returns an error if a recovery cannot continue, because the switch has failed again.
 func (c *Controller) still(at *place, s *topology.Switch) error {
 	if at.by != s || at.active == nil {
 		return fmt.Errorf("%s is gone again", s.Name)
@@ -103,7 +101,7 @@ func (c *Controller) still(at *place, s *topology.Switch) error {
 	return nil
 }
 
-// takeOver has a switch take its place for a group.
+// takeOver gives a switch its place for a group.
 func (c *Controller) takeOver(ctx context.Context, at *place, s *topology.Switch, group int, r *Recovery) error {
 	var keys []uint32
 	for i := group; i < c.o.Keys; i += c.o.Groups {
@@ -137,8 +135,8 @@ func (c *Controller) takeOver(ctx context.Context, at *place, s *topology.Switch
 		return err
 	}
 	if serving := c.plan.serving(group); serving[len(serving)-1] == s {
-		// READs that were sent to the tail that was must not come there when it knows about writes
-		// that this one does not have yet.
+		// READs in flight to the former tail must not arrive there once it has writes that the new
+		// tail lacks.
 		if err := c.f.settle(ctx); err != nil {
 			return err
 		}
@@ -153,8 +151,8 @@ func (c *Controller) takeOver(ctx context.Context, at *place, s *topology.Switch
 	return nil
 }
 
-// drain waits until each write of a group that has a number is through the chain: from switch to
-// switch goes a READ that came after it.
+// drain waits until each numbered write of a group has passed the chain: a READ sent after it
+// follows on each link from switch to switch.
 func (c *Controller) drain(ctx context.Context, group int, keys []uint32) error {
 	serving := c.plan.serving(group)
 	if len(keys) == 0 {
@@ -169,8 +167,8 @@ func (c *Controller) drain(ctx context.Context, group int, keys []uint32) error 
 	return nil
 }
 
-// finish removes what only a recovery needs: first what skips the place (the table gone), then what
-// is asked only where that is there (taken).
+// finish removes the entries that only a recovery needs: first those that skip the place (table
+// gone), then those that matter only together with them (table taken).
 func (c *Controller) finish(ctx context.Context, at *place, s *topology.Switch) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,8 +187,8 @@ func (c *Controller) finish(ctx context.Context, at *place, s *topology.Switch) 
 	return nil
 }
 
-// leave takes a switch that could not be brought in out again: what it has taken over it may have
-// missed something of.
+// leave removes a switch whose recovery failed: it may have missed packets for groups that it has
+// taken over.
 func (c *Controller) leave(ctx context.Context, at *place, s *topology.Switch, why error) error {
 	ctx = context.WithoutCancel(ctx)
 	c.mu.Lock()
@@ -201,8 +199,8 @@ func (c *Controller) leave(ctx context.Context, at *place, s *topology.Switch, w
 		at.by, at.active, at.skipped = nil, nil, true
 		c.plan.down[s.Name] = true
 		c.plan.beginSessions(before)
-		// It first, if it can be reached: it must not continue answering for groups that it had
-		// taken over when others do.
+		// Fence the switch first, if it is reachable: it must not continue to answer for groups
+		// that others serve again.
 		c.fence(ctx, s)
 	}
 	if err := c.updateAll(ctx, c.all()); err != nil {

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""NetChain on four switches in a ring, with a host at each, and a prompt (``make netchain``)."""
+"""Run NetChain on four switches in a ring, with a host at each, and a prompt (``make
+netchain``).
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def go(options: argparse.Namespace) -> None:
-    """Everything up, the prompt, everything down."""
+    """Start everything, show the prompt, and stop everything."""
     content = p4app.line(4)
     content["topology"]["links"].append(["s4", "s1"])
     topology = p4app.check(content, "a ring of 4 switches")
@@ -83,7 +85,7 @@ def go(options: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """The exit status."""
+    """Run the command and return the exit status."""
     launch.end_on_signals()
     try:
         go(arguments().parse_args())

@@ -1,25 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets which address: p4-utils' assignment strategies.
-
-========== ================================= ===================== ==========================
-strategy   host ``hY`` at switch ``sX``      its gateway           meant for
-========== ================================= ===================== ==========================
-``l3``     ``10.X.Y.2/24``                   ``10.X.Y.1``          every port its own subnet
-``mixed``  ``10.(X high byte).(X low).Y/24`` the subnet's ``.254`` a subnet for each switch
-``l2``     ``10.0.(Y high byte).(Y low)/16`` ``10.0.255.254``      one subnet for all hosts
-``manual`` ``ip`` of the host                ``gateway`` of it     anything else
-========== ================================= ===================== ==========================
-
-X and Y are the numbers at the end of the names. The chain adds two kinds of address that p4-utils
-does not have: each switch's own (``10.0.255.X``, a READ sent there is answered by that switch) and
-each chain's service address (``10.0.100.ID``, taken by any member); a file may name others.
-
-Ethernet addresses are derived, too, so that two runs of a file are the same network: ``02:00`` and
-the IPv4 address for a host, ``02:4e`` and its own IPv4 address for a switch. A switch's address is
-only written into frames. No interface has it: the Linux machine that the switches run on would
-otherwise take frames that pass by for its own, and one that forwards IPv4 would deliver every
-packet a second time.
-"""
+"""Address assignment: p4-utils' assignment strategies."""
 
 from __future__ import annotations
 
@@ -40,8 +20,8 @@ def number_of(name: str) -> int | None:
 
 
 def host_address(strategy: str, host: int, switch: int) -> tuple[IPv4Interface, IPv4Address]:
-    """Address with prefix, and gateway, of host number ``host`` at switch number ``switch``.
-    ValueError where the strategy has no room for the numbers.
+    """Return the address with prefix, and the gateway, of host number ``host`` at switch number
+    ``switch``. ValueError if the strategy has no room for the numbers.
     """
     if strategy == "l3":
         _within("switch", switch, 255)
@@ -75,15 +55,15 @@ def service_address(chain: int) -> IPv4Address:
 
 
 def host_mac(address: IPv4Address) -> str:
-    """Ethernet address of the host with this IPv4 address: locally administered, never
+    """Return the Ethernet address of the host with this IPv4 address: locally administered, never
     multicast.
     """
     return _mac(0x0200 << 32 | int(address))
 
 
 def switch_mac(address: IPv4Address) -> str:
-    """Ethernet address of the switch whose own IPv4 address this is: what hosts and other switches
-    send its frames to.
+    """Return the Ethernet address of the switch with this IPv4 address. Hosts and other switches
+    address frames to it.
     """
     return _mac(0x024E << 32 | int(address))
 

@@ -19,14 +19,14 @@ from topologies import network_namespaces, nodes, p4app
 from topologies.ownership import Run
 
 ADMIN = "127.0.0.1:20036"
-"""Where the controller serves its page and its metrics unless told otherwise, and the admin API for
-who has the token.
+"""The controller's default address for its page and its metrics, and for the admin API with a
+token.
 """
 
 
 def socket_for(run: Run) -> str:
-    """Where a run's controller serves its admin API: where everybody looks for it, or, in a private
-    network namespace, at a place of its own.
+    """Return the socket of a run's admin API: the usual one, or, in a private network namespace,
+    one with the run's id.
     """
     if network_namespaces.PRIVATE in os.environ:
         return SYSTEM_SOCKET.replace("controller", run.id)
@@ -34,8 +34,8 @@ def socket_for(run: Run) -> str:
 
 
 def declaration(topology: p4app.Topology) -> dict[str, Any]:
-    """The controller's own file for a network: switches with their P4Runtime servers, links by
-    port, hosts, chains.
+    """Return the controller's own file for a network: switches with their P4Runtime servers, links
+    by port, hosts, chains.
     """
     compiled = p4app.ROOT / "p4src" / "compiled"
     return {
@@ -88,15 +88,15 @@ def declaration(topology: p4app.Topology) -> dict[str, Any]:
 
 
 class Operator(Admin):
-    """What an operator asks of the controller, alongside what a client does. JSON as ``api/admin``
-    describes the types.
+    """The operator's part of the controller's admin API, added to the clients' part. ``api/admin``
+    describes the JSON types.
     """
 
     def __init__(self, url: str | None = None, timeout: float = 30.0, token_file: str | Path | None = None) -> None:
         super().__init__(url, timeout, token_file)
 
     def ready(self) -> None:
-        """Raise AdminError, saying what is missing, unless every chain serves."""
+        """Raise AdminError, which says what is missing, unless every chain serves."""
         self._do("GET", "/readyz")
 
     def chain(self, chain: str) -> dict[str, Any]:
@@ -108,17 +108,17 @@ class Operator(Admin):
         return self._do("PUT", f"/v1/chains/{_segment(chain)}", change)
 
     def recover(self, chain: str, switch: str) -> dict[str, Any]:
-        """Bring a switch into a chain; returns when it is a member."""
+        """Bring a switch into a chain; return when it is a member."""
         return self._do("POST", f"/v1/chains/{_segment(chain)}/recover", {"switch": switch})
 
     def events(self) -> list[dict[str, Any]]:
-        """What has happened to chains, switches and keys, as far as the controller remembers."""
+        """Return the events of chains, switches and keys that the controller has kept."""
         lines = self._ask("GET", "/v1/events?follow=0").decode().splitlines()
         return [json.loads(line.removeprefix("data:")) for line in lines if line.startswith("data:")]
 
     def add_keys(self, chain: str, keys: dict[str, bytes | None]) -> list[dict[str, Any]]:
-        """Place keys, by name, with their first values (None: none yet). An entry with an ``error``
-        was not placed; the others were.
+        """Place keys, by name, with their initial values (None: no value). An entry with an
+        ``error`` was not placed; the others were.
         """
         specs = [
             {"name": name} if value is None else {"name": name, "value": base64.b64encode(value).decode()}
@@ -134,30 +134,30 @@ class Operator(Admin):
         return key["keyId"]
 
     def remove_key(self, chain: str, key: str) -> None:
-        """Delete a key's value through the chain and take the key out of the network."""
+        """Delete a key's value through the chain and remove the key from the network."""
         self._do("DELETE", f"/v1/chains/{_segment(chain)}/keys/{_segment(key)}")
 
     def key_states(self, name: str) -> list[dict[str, Any]]:
-        """What each member holds for a key, head first, fetched from it."""
+        """Fetch each member's state of a key, head first."""
         keys = self._do("GET", "/v1/keys?" + urllib.parse.urlencode({"prefix": name, "state": "1"}))
         return next(key["state"] for key in keys if key["name"] == name)
 
     def switches(self) -> list[dict[str, Any]]:
-        """The switches as the controller sees them."""
+        """Return the controller's view of the switches."""
         return self._do("GET", "/v1/switches")
 
     def placement(self) -> dict[str, Any]:
-        """Which of etcd's keys are placed, and why."""
+        """Return which etcd keys are placed, and why."""
         return self._do("GET", "/v1/placement")
 
     def placement_rule(self, key: str, choice: str, *, prefix: bool = False) -> None:
-        """Choose for a key, or for all that begin with it: ``pin``, ``exclude``, ``include``,
-        ``unpin``, ``clear``.
+        """Set the rule for a key, or for all keys with this prefix: ``pin``, ``exclude``,
+        ``include``, ``unpin``, ``clear``.
         """
         self._do("PUT", "/v1/placement/rules", {"key": key, "prefix": prefix, "choice": choice})
 
     def counters(self, switch: str) -> dict[str, Any]:
-        """One switch's counters, read from it over P4Runtime."""
+        """Return one switch's counters, read over P4Runtime."""
         return self._do("GET", f"/v1/switches/{_segment(switch)}/counters")
 
 
@@ -177,7 +177,7 @@ class Controller:
         self.file = out / "controller.json"
         self.log = out / "controller.log"
         self.endpoints = f"{socket},{tcp}"
-        # Who has started this with sudo may ask from other terminals without.
+        # The user who ran sudo may use the admin API from other terminals without sudo.
         self.users = [f"--admin-users={user}"] if (user := os.environ.get("SUDO_UID")) else []
         self.admin = Operator(socket)
         self.process: subprocess.Popen | None = None
@@ -197,9 +197,7 @@ class Controller:
         self.process = nodes.start_process(self.run, command, self.log)
 
     def wait_ready(self, timeout: float = 30) -> None:
-        """Wait until every chain serves. NodeError, saying what is missing, where that does not
-        come about.
-        """
+        """Wait until every chain serves. A NodeError after the timeout says what is missing."""
         deadline = time.monotonic() + timeout
         while True:
             if self.process is None or self.process.poll() is not None:
@@ -223,5 +221,5 @@ class Controller:
             self.process.wait()
 
     def stop(self) -> None:
-        """End the process."""
+        """Stop the process."""
         nodes.stop_process(self.process)

@@ -17,7 +17,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-if __package__ in (None, ""):  # run as a file: the project's folder is where its packages are
+if __package__ in (None, ""):  # run as a file: the packages are in the project's folder
     project = Path(__file__).resolve().parent.parent
     sys.path[:0] = [str(project), str(project / "client" / "python")]
 
@@ -26,7 +26,7 @@ from topologies.controller import ADMIN
 
 
 def add_switch_arguments(parser: argparse.ArgumentParser) -> None:
-    """Have a command line say which switches there are to be: :func:`kind_of` reads it."""
+    """Add the flags that choose the kind of switches: :func:`kind_of` reads them."""
     parser.add_argument(
         "--switch", choices=p4app.SWITCHES, default="embedded", help="netcraq-switch, or simple_switch_grpc from PATH"
     )
@@ -37,12 +37,12 @@ def add_switch_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def kind_of(options: argparse.Namespace) -> dict[str, str]:
-    """The kind of switches, as ChainNetwork takes it."""
+    """Return the kind of switches, as arguments of ChainNetwork."""
     return {"switch": options.switch, "engine": options.engine, "hook": options.hook}
 
 
 def seconds(text: str) -> float:
-    """A flag's length of time, for argparse."""
+    """Convert a flag's duration, for argparse."""
     try:
         value = float(text)
     except ValueError:
@@ -83,7 +83,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def chosen(options: argparse.Namespace) -> p4app.Topology:
-    """The topology that the command line asks for."""
+    """Return the topology that the command line selects."""
     if options.nodes is not None:
         topology = p4app.check(p4app.line(options.nodes), f"a line of {options.nodes} switches")
     else:
@@ -92,7 +92,7 @@ def chosen(options: argparse.Namespace) -> p4app.Topology:
 
 
 def describe(topology: p4app.Topology) -> str:
-    """A few lines for people."""
+    """Return a few lines that describe a topology."""
     lines = []
     for chain in topology.chains:
         where = f"service address {chain.service}, values of {topology.profile // 8} bytes, lease {chain.lease_ms} ms"
@@ -114,8 +114,8 @@ def describe(topology: p4app.Topology) -> str:
 
 
 def authority(topology: p4app.Topology) -> list[str]:
-    """Who may do what: a line for the hosts that may do everything, one for the others, and one for
-    what may be sent at most.
+    """Return a description of the hosts' rights: a line for the unrestricted hosts, one for the
+    others, and one for the rate limits.
     """
     hosts = topology.hosts.values()
     free = [host.name for host in hosts if host.open]
@@ -136,7 +136,7 @@ def authority(topology: p4app.Topology) -> list[str]:
 
 
 def _rights(topology: p4app.Topology) -> list[str]:
-    """What the principals may do that are not everybody's, and who is closed."""
+    """Return the rights of the restricted principals, and the closed hosts."""
     said = []
     principals: dict[str, list[p4app.Host]] = {}
     for host in topology.hosts.values():
@@ -178,23 +178,21 @@ addresses of names such as s2."""
 
 
 def prompt(mininet: object) -> None:
-    """Mininet's prompt, until it ends."""
+    """Show Mininet's prompt until it ends."""
     from mininet.cli import CLI
     from mininet.log import lg
 
-    lg.setLogLevel("output")  # what commands print
+    lg.setLogLevel("output")  # print the output of commands
     CLI.prompt = "netcraq> "
     CLI(mininet)
 
 
 def end_on_signals() -> None:
-    """Make SIGTERM and SIGHUP end the program as an exception does, so that everything is taken
-    down on the way out.
-    """
+    """Make SIGTERM and SIGHUP raise an exception, so that the program stops everything."""
 
     def end(number: int, _frame: object) -> None:
         for again in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(again, signal.SIG_IGN)  # taking things down is not to be cut short
+            signal.signal(again, signal.SIG_IGN)  # nothing may interrupt the cleanup
         raise SystemExit(128 + number)
 
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -204,7 +202,7 @@ def end_on_signals() -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line; return the exit status."""
     options = arguments().parse_args(argv)
     try:
         if options.clean:
@@ -221,7 +219,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def launch(topology: p4app.Topology, options: argparse.Namespace) -> int:
-    """Bring the network up, and keep it until told otherwise."""
+    """Start the network, and keep it until the user or a signal ends it."""
     try:
         from topologies.network import ChainNetwork, NodeError
     except ImportError as missing:

@@ -10,9 +10,9 @@
         net.execute("h1", ["ping", "-c", "1", "10.1.2.2"])
         net.kill_switch("s2")
 
-When the block ends, and however it ends, everything is gone: processes, interfaces, namespaces.
-Where this process is killed with no chance to do that, its children are killed by the kernel, and
-what still stays is removed by the next network that starts (:mod:`topologies.ownership`).
+When the block ends in any way, everything is removed: processes, interfaces, namespaces. If this
+process is killed before that, the kernel kills its children, and the next network that starts
+removes the rest (:mod:`topologies.ownership`).
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class ChainNetwork:
     """A topology in Mininet with its switches and controller.
 
     ``switch`` is ``embedded`` or ``bmv2``; ``engine`` is for the embedded one, ``hook`` for its
-    eBPF. ``out`` takes the logs and the controller's file. The controller serves its admin API by a
-    Unix socket, ``admin_url``, which hosts reach, too; ``admin`` is where it serves its page and
-    its metrics, in this network namespace. ``controller=False`` leaves the switches without one,
-    and without a program; ``controller_flags`` are more of its flags.
+    eBPF. ``out`` is the folder of the logs and the controller's file. The controller serves its
+    admin API on a Unix socket, ``admin_url``, which hosts can also reach. ``admin`` is the address
+    of its page and its metrics, in this network namespace. ``controller=False`` leaves the switches
+    without a controller and without a program; ``controller_flags`` are additional flags.
     """
 
     def __init__(
@@ -82,25 +82,24 @@ class ChainNetwork:
         self._controller_flags = controller_flags
         self._run: ownership.Run | None = None
 
-    # ---- Up and down ----
+    # ---- Starting and stopping ----
 
     def __enter__(self) -> ChainNetwork:
-        """Bring it up."""
+        """Start the network."""
         self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take it down."""
+        """Stop the network."""
         self.stop()
 
     def start(self) -> None:
-        """Bring everything up; returns when the chain serves. On failure everything is taken down
-        again.
+        """Start everything; return when the chain serves. On failure everything is stopped again.
 
-        NodeError where something does not come up, BusyError where another network or process is in
-        the way.
+        NodeError: a process does not start. BusyError: another network or process uses the same
+        resources.
         """
         self._check_machine()
         self.out.mkdir(parents=True, exist_ok=True)
@@ -110,7 +109,7 @@ class ChainNetwork:
         if self._with_controller:
             self.admin_url = socket_for(self._run)
             if self.admin_url != SYSTEM_SOCKET:
-                self._run.variables["NETCRAQ_ADMIN"] = self.admin_url  # for what is started in hosts
+                self._run.variables["NETCRAQ_ADMIN"] = self.admin_url  # for commands started in hosts
         try:
             self._check_ports()
             self._build(self._run)
@@ -129,7 +128,7 @@ class ChainNetwork:
             raise
 
     def stop(self) -> None:
-        """Take everything down. Does nothing if nothing is up."""
+        """Stop everything. Does nothing if the network is not running."""
         run, self._run = self._run, None
         if run is None:
             return
@@ -138,10 +137,10 @@ class ChainNetwork:
             if self.controller is not None:
                 self.controller.stop()
             for switch in self.switches.values():
-                switch.end()  # all at once; Mininet waits for one after the other
+                switch.end()  # all at once; Mininet stops them one by one
             if self.mininet is not None:
-                # Where a signal came in the middle of a command of Mininet's, it refuses the next
-                # one: the sweep takes down what it leaves.
+                # If a signal interrupted a Mininet command, Mininet refuses the next one; the sweep
+                # removes the rest.
                 with contextlib.suppress(AssertionError):
                     self.mininet.stop()
         finally:
@@ -150,7 +149,7 @@ class ChainNetwork:
             run.release()
 
     def _check_machine(self) -> None:
-        """What is missing on this machine, before anything is made."""
+        """Raise NodeError if this machine lacks something, before anything is made."""
         if os.geteuid() != 0:
             raise NodeError("a network needs root: interfaces and namespaces are made (use sudo)")
         if self.switch == "embedded":
@@ -161,7 +160,7 @@ class ChainNetwork:
             nodes.built("netcraq-controller")
 
     def _check_ports(self) -> None:
-        """The TCP ports and the socket that are to be served must be free."""
+        """Check that the TCP ports and the socket of the network are free."""
         wanted = {
             switch.grpc_port: f"the P4Runtime server of {switch.name}" for switch in self.topology.switches.values()
         }
@@ -177,7 +176,8 @@ class ChainNetwork:
                         f"TCP port {port} on loopback, for {what}, is in use by another program"
                     ) from None
         if self._with_controller:
-            # A controller in another network namespace has other ports, but the same file system.
+            # A controller in another network namespace has separate ports, but the same file
+            # system.
             with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
                 probe.connect(self.admin_url.removeprefix("unix://"))
                 raise ownership.BusyError(
@@ -187,8 +187,8 @@ class ChainNetwork:
     def _build(self, run: ownership.Run) -> None:
         """Make nodes and cables."""
         lg.setLogLevel("error")
-        # Mininet would set kernel parameters of the whole machine, for networks far larger than
-        # these, and leave them so.
+        # Mininet would set kernel parameters of the whole machine, for far larger networks, and not
+        # reset them.
         Mininet.inited = True
         self.mininet = net = Mininet(topo=None, build=False, controller=None, link=Cable, waitConnected=False)
         for name in self.topology.hosts:
@@ -211,15 +211,15 @@ class ChainNetwork:
         net.built = True
 
     def _neighbours(self, host: p4app.Host) -> dict[str, str]:
-        """The Ethernet addresses that a host is told alongside its gateway's: of what its subnet
-        has in it.
+        """Return the Ethernet addresses that a host gets besides its gateway's: those of its
+        subnet.
         """
         if not self.topology.auto_arp_tables:
             return {}
         gateway = self.topology.switches[host.switch].mac
         found = {other.ip.ip: other.mac for other in self.topology.hosts.values() if other is not host}
-        # Chains and switches answer no ARP. Where the strategy puts them into the host's subnet,
-        # the way to them is the host's own switch.
+        # Chains and switches do not answer ARP. If the strategy puts them into the host's subnet,
+        # the route to them leads through the host's switch.
         found.update({chain.service: gateway for chain in self.topology.chains})
         found.update({switch.address: gateway for switch in self.topology.switches.values()})
         return {str(address): mac for address, mac in found.items() if address in host.ip.network}
@@ -230,7 +230,7 @@ class ChainNetwork:
         assert self.controller is not None, "the network is not up, or has no controller"
         return self.controller.admin
 
-    # ---- Inside ----
+    # ---- Commands in hosts ----
 
     def inside(self, host: str) -> contextlib.AbstractContextManager[None]:
         """Run a block in a host's network namespace: sockets made there are the host's. Only the
@@ -249,14 +249,12 @@ class ChainNetwork:
 
     @property
     def run_id(self) -> str:
-        """The id of the run, with which what it makes begins."""
+        """The id of the run, which is the prefix of its names."""
         assert self._run is not None, "the network is not up"
         return self._run.id
 
     def spawn(self, host: str, command: Sequence[str], **options: Any) -> subprocess.Popen:
-        """Start a command in a host. What still runs when the network goes, or this process, is
-        killed.
-        """
+        """Start a command in a host. It is killed when the network stops or this process ends."""
         argv = [*nodes.DIE_WITH_PARENT, "mnexec", "-a", str(self.hosts[host].pid), *command]
         return subprocess.Popen(argv, env=self._environment(), cwd=options.pop("cwd", p4app.ROOT), **options)
 
@@ -271,38 +269,38 @@ class ChainNetwork:
         self.switches[name].kill()
 
     def restart_switch(self, name: str) -> None:
-        """Start a switch that was killed. It comes up empty; the controller gives it its program
-        and, when it is a member again, its state.
+        """Start a killed switch. It starts empty; the controller loads its program and, when it is
+        a member again, its state.
         """
         self.switches[name].start()
         self.switches[name].wait_ready()
 
     @property
     def running_engine(self) -> str:
-        """What runs the program, as the switches say: ``interp``, ``ebpf at tc``; ``bmv2`` where
-        they are BMv2's. Where they differ, all of it.
+        """The engine that runs the program, as the switches report it: ``interp``, ``ebpf at tc``;
+        ``bmv2`` for BMv2. If the switches differ, all of them.
         """
         return ", ".join(sorted({switch.running_engine for switch in self.switches.values()}))
 
     def counters(self, switch: str) -> Counters:
-        """A switch's counters, read from it over P4Runtime."""
+        """Return a switch's counters, read over P4Runtime."""
         answer = self.admin.counters(switch)
         slots = {slot["name"]: slot for slot in answer.get("slots") or [] if slot.get("name")}
         return Counters(switch, {name: int(count) for name, count in answer["events"].items()}, slots)
 
     def all_counters(self) -> dict[str, Counters]:
-        """The counters of every switch."""
+        """Return the counters of every switch."""
         return {name: self.counters(name) for name in self.topology.switches}
 
     # ---- Cables ----
 
     def interface(self, node: str, neighbour: str) -> str:
-        """The Linux interface of ``node`` on its link to ``neighbour``."""
+        """Return the Linux interface of ``node`` on its link to ``neighbour``."""
         return self.topology.port(node, neighbour).interface
 
     @contextlib.contextmanager
     def cut(self, sender: str, receiver: str) -> Iterator[None]:
-        """Lose every frame that one switch sends to a neighbour, in that direction only, for the
+        """Drop every frame from one switch to a neighbour, in that direction only, during the
         block.
         """
         self.set_cut(sender, receiver, True)
@@ -312,16 +310,16 @@ class ChainNetwork:
             self.set_cut(sender, receiver, False)
 
     def set_cut(self, sender: str, receiver: str, cut: bool) -> None:
-        """Begin or end losing every frame from one switch to a neighbour."""
+        """Begin or end dropping every frame from one switch to a neighbour."""
         end = self.topology.port(sender, receiver)
         if end.node not in self.topology.switches:
             raise ValueError(f"{sender} is no switch")
         subprocess.run(["tc", "qdisc", "del", "dev", end.interface, "root"], check=False, capture_output=True)
-        if cut:  # the queueing discipline that keeps nothing, and part of every kernel
+        if cut:  # noqueue, which keeps nothing and is part of every kernel
             subprocess.run(
                 ["tc", "qdisc", "add", "dev", end.interface, "root", "blackhole"], check=True, capture_output=True
             )
-            if self.hook == "xdp":  # whose frames go past it until the switch has seen it: it looks twice a second
+            if self.hook == "xdp":  # XDP frames bypass the qdisc until the switch detects it; it checks twice a second
                 time.sleep(0.7)
         else:
             self._shape(end, next(link.shape for link in self.topology.links if end in link.ends))
@@ -349,7 +347,9 @@ class ChainNetwork:
             )
 
     def sent(self) -> Sent:
-        """What left all switch ports, and what hosts sent into them, since they were made."""
+        """Return the traffic that left all switch ports, and that hosts sent into them, since their
+        creation.
+        """
         links = json.loads(
             subprocess.run(["ip", "-j", "-s", "link", "show"], check=True, capture_output=True, text=True).stdout
         )
@@ -361,36 +361,36 @@ class ChainNetwork:
 
 @dataclass(frozen=True)
 class Sent:
-    """What was sent on all links."""
+    """The traffic sent on all links."""
 
     frames: int
     bytes: int
-    """Ethernet headers included, checksums not."""
+    """Including Ethernet headers, without checksums."""
 
 
 @dataclass(frozen=True)
 class Counters:
-    """What one switch has counted."""
+    """The counters of one switch."""
 
     switch: str
     events: dict[str, int]
-    """Packets by what became of them: the names of ``p4src/include/events.p4`` in lower case."""
+    """Packets by event: the names of ``p4src/include/events.p4`` in lower case."""
     slots: dict[str, dict[str, Any]]
     """``reads``, ``forwards`` and ``writes`` of each placed key, by name."""
 
     def event(self, name: str) -> int:
-        """One event's count; 0 if the controller leaves it out."""
+        """Return one event's count; 0 if the controller omits it."""
         return self.events.get(name, 0)
 
     def since(self, before: Counters) -> dict[str, int]:
-        """The events that moved, by how much."""
+        """Return the events whose counts changed, and by how much."""
         names = self.events.keys() | before.events.keys()
         return {name: moved for name in sorted(names) if (moved := self.event(name) - before.event(name))}
 
 
 def wait_until(what: str, condition: Any, timeout: float = 5, interval: float = 0.02) -> Any:
-    """Poll until ``condition()`` is true, and return what it returned. TimeoutError, naming
-    ``what``, where that does not come about.
+    """Poll until ``condition()`` is true, and return its result. The TimeoutError after the timeout
+    names ``what``.
     """
     deadline = time.monotonic() + timeout
     while not (result := condition()):

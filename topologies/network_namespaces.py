@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Working inside a network namespace without starting a process there.
+"""Sockets in other network namespaces without a process there.
 
-A thread can move itself from one network namespace to another (setns(2)), and a socket belongs to
-the namespace that it was made in, for good. So one Python process can hold a socket in every host
-of a Mininet network: enter, make it, leave.
+A thread can move itself to another network namespace (setns(2)), and a socket stays in the
+namespace in which it was made. So one Python process can hold a socket in every host of a Mininet
+network: enter, make the socket, leave.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import subprocess
 from collections.abc import Iterator
 
 PRIVATE = "NETCRAQ_PRIVATE_NETWORK"
-"""The variable that processes in a namespace of :func:`private` have in their environment. Such a
-namespace does not keep files apart, so what is there for everybody on the machine, such as the
-controller's socket, is not for those in there to take.
+"""The environment variable of processes in a namespace of :func:`private`. Such a namespace does
+not isolate files, so these processes must not use files that are shared on the machine, such as the
+controller's socket.
 """
 
 _CLONE_NEWNET = 0x40000000  # <sched.h>
@@ -31,7 +31,7 @@ def _call(function: str, *arguments: int) -> None:
 
 
 def identity() -> str:
-    """The calling thread's network namespace, as ``net:[4026531840]``."""
+    """Return the calling thread's network namespace, as ``net:[4026531840]``."""
     return os.readlink("/proc/thread-self/ns/net")
 
 
@@ -52,9 +52,9 @@ def entered(pid: int) -> Iterator[None]:
 def private() -> Iterator[None]:
     """Run the block in a new network namespace that has only a loopback interface.
 
-    What is started there cannot meet what runs on the machine: neither its ports nor its
-    interfaces. The kernel takes the namespace down with all that is in it when the last process in
-    it has ended. For tests; a person wants to reach the controller from other terminals.
+    Processes started there share neither ports nor interfaces with the machine. The kernel removes
+    the namespace and its interfaces when its last process has ended. This is for tests: interactive
+    users want to reach the controller from other terminals.
     """
     with open("/proc/thread-self/ns/net") as home:
         _call("unshare", _CLONE_NEWNET)

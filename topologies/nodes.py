@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mininet nodes: hosts, and the two P4 switches that a chain can run on.
+"""Mininet nodes: hosts, and the two P4 switches on which a chain can run.
 
-Both switches take the same command line (netcraq-switch has simple_switch_grpc's), start without a
-program and are given one over P4Runtime by the controller. A switch is a process alongside the
-machine's own, as in p4-utils, with its ports in the machine's network namespace and its P4Runtime
-server on loopback.
+Both switches have the same command line (netcraq-switch has that of simple_switch_grpc). They start
+without a program, and the controller loads one over P4Runtime. A switch is a process in the
+machine's network namespace, as in p4-utils, with its ports there and its P4Runtime server on
+loopback.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from topologies import p4app
 from topologies.ownership import Run
 
 CPU_PORT = 510
-"""The port number by which a program sends to the controller and hears from it."""
+"""The port number for packets between a program and the controller."""
 
 DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
-"""Put before a command, ends it when its parent ends, however that ends. (setpriv is part of
+"""A command prefix that ends the command when its parent ends in any way. (setpriv is part of
 util-linux, which every Linux machine has.)
 """
 
 
 class NodeError(Exception):
-    """A node that does not come up, with what it said."""
+    """A node that does not start, with its output."""
 
 
 class _Owned:
-    """A Mininet node whose shell, and what is run in it, belongs to a run and ends with it."""
+    """A Mininet node whose shell and commands belong to a run and end with it."""
 
     run: Run
 
@@ -51,22 +51,22 @@ class _Owned:
 
 
 class Host(_Owned, MininetHost):
-    """A host: one interface, static routes and neighbours, and none of the offloads that would let
-    frames out that are not yet what they are on a wire.
+    """A host: one interface, static routes and neighbours, and no offloads, because with offloads
+    frames would leave unfinished.
     """
 
     def __init__(self, name: str, run: Run, **params: Any) -> None:
         self.run = run
         super().__init__(name, **params)
-        # The host's own addresses would have it send neighbour discovery, which counts at the
-        # switches as packets that are no IPv4.
+        # The host's IPv6 addresses would cause neighbour discovery, which the switches count as
+        # non-IPv4 packets.
         self.cmd(
             "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1 2>/dev/null; ip link set lo up"
         )
 
     def configure(self, host: p4app.Host, gateway_mac: str | None, neighbours: dict[str, str]) -> None:
-        """Give the host its address, a default route, and the Ethernet addresses of others.
-        NodeError where the kernel refuses.
+        """Set the host's address, a default route, and the Ethernet addresses of others. NodeError
+        if the kernel refuses.
         """
         device = host.interface
         commands = [f"ip link set {device} address {host.mac} up", f"ip address add {host.ip} dev {device}"]
@@ -77,14 +77,14 @@ class Host(_Owned, MininetHost):
             f"ip neighbour replace {address} lladdr {mac} dev {device} nud permanent"
             for address, mac in neighbours.items()
         ]
-        # A switch that reads frames from a veth sees UDP checksums that the hardware is to fill in,
-        # and there is no hardware.
+        # A switch that reads frames from a veth sees UDP checksums that hardware would complete,
+        # but there is no hardware.
         offloads = f"ethtool -K {device} rx off tx off gso off gro off tso off"
         commands.append(f"{offloads} >/dev/null 2>&1 || echo {offloads}: failed")
         complaint = self.cmd(" && ".join(f"{{ {command}; }}" for command in commands)).strip()
         if complaint:
             raise NodeError(f"host {host.name}: {complaint}")
-        interface = self.intf(device)  # Mininet's prompt asks these: "h1 ping h2"
+        interface = self.intf(device)  # Mininet's prompt uses these: "h1 ping h2"
         interface.ip, interface.prefixLen, interface.mac = str(host.ip.ip), str(host.ip.network.prefixlen), host.mac
         for command in host.commands:
             self.cmd(command)
@@ -104,11 +104,11 @@ class Switch(_Owned, MininetSwitch):
         super().__init__(name, dpid=f"{switch.device_id:x}", **params)
 
     def command(self) -> list[str]:
-        """The switch's command line."""
+        """Return the switch's command line."""
         raise NotImplementedError
 
     def port_arguments(self) -> list[str]:
-        """``-i PORT@INTERFACE`` for each port."""
+        """Return ``-i PORT@INTERFACE`` for each port."""
         return [
             argument
             for port, interface in sorted(self.intfs.items())
@@ -117,30 +117,30 @@ class Switch(_Owned, MininetSwitch):
         ]
 
     def target_arguments(self) -> list[str]:
-        """What follows ``--``."""
+        """Return the arguments after ``--``."""
         return ["--", "--grpc-server-addr", self.p4runtime, "--cpu-port", str(CPU_PORT)]
 
     @property
     def p4runtime(self) -> str:
-        """Where the P4Runtime server listens."""
+        """The address of the P4Runtime server."""
         return f"127.0.0.1:{self.switch.grpc_port}"
 
     @property
     def running_engine(self) -> str:
-        """What runs the program."""
+        """The engine that runs the program."""
         raise NotImplementedError
 
     def start(self, controllers: Sequence[Any] = ()) -> None:
-        """Start the process; :meth:`wait_ready` waits for its server. Nothing of what it knew
-        before a stop or a kill is left.
+        """Start the process; :meth:`wait_ready` waits for its server. The switch starts without any
+        earlier state.
         """
         if self.process is not None and self.process.poll() is None:
             raise NodeError(f"switch {self.name} runs already")
         self.process = start_process(self.run, self.command(), self.log)
 
     def wait_ready(self, timeout: float = 15) -> None:
-        """Wait until the P4Runtime server accepts connections. NodeError, with the end of the log,
-        where the process ends or hangs.
+        """Wait until the P4Runtime server accepts connections. If the process ends or hangs, the
+        NodeError has the end of the log.
         """
         deadline = time.monotonic() + timeout
         while self.alive():
@@ -155,24 +155,22 @@ class Switch(_Owned, MininetSwitch):
         raise NodeError(f"switch {self.name} ended with {exit_status(self.process)}; {tail(self.log)}")
 
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """Return whether the process runs."""
         return self.process is not None and self.process.poll() is None
 
     def kill(self) -> None:
-        """Kill the process with SIGKILL: the switch goes as in a power cut. Its ports stay, with
-        nobody behind them.
-        """
+        """Kill the process with SIGKILL, like a power failure. Its ports remain."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
 
     def end(self) -> None:
-        """Ask the process to end."""
+        """Send SIGTERM to the process."""
         if self.alive():
             self.process.terminate()
 
     def stop(self, deleteIntfs: bool = True) -> None:
-        """End the process and remove the ports."""
+        """Stop the process and remove the ports."""
         stop_process(self.process)
         super().stop(deleteIntfs)
 
@@ -188,7 +186,7 @@ class EmbeddedSwitch(Switch):
         super().__init__(name, **params)
 
     def command(self) -> list[str]:
-        """The switch's command line."""
+        """Return the switch's command line."""
         own = ["--engine", self.engine, "--hook", self.hook, *self.switch.args]
         return [
             embedded_executable(),
@@ -202,8 +200,8 @@ class EmbeddedSwitch(Switch):
 
     @property
     def running_engine(self) -> str:
-        """What the switch said when it was ready, or, where it has changed that since (auto does,
-        for a program that eBPF cannot run), said last.
+        """The engine that the switch reported when it was ready, or later. It can change: auto
+        falls back if eBPF cannot run a program.
         """
         said = re.findall(
             r"\bengine[= ]\"?([a-z]+(?: at [a-zA-Z]+)?)", self.log.read_text(errors="replace").rpartition("\n$ ")[2]
@@ -212,15 +210,13 @@ class EmbeddedSwitch(Switch):
 
 
 class Bmv2Switch(Switch):
-    """BMv2's ``simple_switch_grpc``, from PATH. ``netcraq_args`` of the topology file are not for
-    it.
-    """
+    """BMv2's ``simple_switch_grpc``, from PATH. It ignores the topology file's ``netcraq_args``."""
 
     program = "simple_switch_grpc"
     running_engine = "bmv2"
 
     def command(self) -> list[str]:
-        """The switch's command line."""
+        """Return the switch's command line."""
         executable = bmv2_executable()
         if executable is None:
             raise NodeError("simple_switch_grpc is not on PATH: install BMv2, or use the embedded switch")
@@ -239,9 +235,7 @@ class Bmv2Switch(Switch):
 
 
 class Cable(Link):
-    """A veth pair whose ends alongside the machine's own interfaces carry the run's mark before
-    they carry their names.
-    """
+    """A veth pair. An end in the machine's namespace gets the run's alias before its final name."""
 
     def __init__(self, node1: Any, node2: Any, run: Run, index: int, **params: Any) -> None:
         self._run = run
@@ -249,7 +243,7 @@ class Cable(Link):
         super().__init__(node1, node2, **params)
 
     def makeIntfPair(self, intfname1, intfname2, addr1=None, addr2=None, node1=None, node2=None, deleteIntfs=True):
-        """Make the pair, both ends with the mark, and move hosts' ends to them."""
+        """Make the pair, set the alias on both ends, and move hosts' ends into the hosts."""
         ends = [
             (node1, intfname1, self._run.temporary_name(2 * self._index)),
             (node2, intfname2, self._run.temporary_name(2 * self._index + 1)),
@@ -266,14 +260,14 @@ class Cable(Link):
                 _quiet_and_up(name)
 
     def stop(self) -> None:
-        """Remove the pair; it is not a mistake if it is gone with a host's namespace."""
+        """Remove the pair. It may have disappeared with a host's namespace."""
         for interface in (self.intf1, self.intf2):
             if not interface.node.inNamespace:
                 subprocess.run(["ip", "link", "delete", interface.name], check=False, capture_output=True)
 
 
 def ip_batch(commands: Sequence[str]) -> None:
-    """Run several ip(8) commands at once. NodeError where one fails."""
+    """Run several ip(8) commands at once. NodeError if one fails."""
     done = subprocess.run(
         ["ip", "-batch", "-"], input="\n".join(commands) + "\n", capture_output=True, text=True, check=False
     )
@@ -282,8 +276,8 @@ def ip_batch(commands: Sequence[str]) -> None:
 
 
 def _quiet_and_up(interface: str) -> None:
-    """Bring up a switch's port so that only the switch speaks there: the machine's own IPv6 would
-    send router solicitations into the network.
+    """Enable a switch's port such that only the switch sends there: the machine's IPv6 would send
+    router solicitations into the network.
     """
     ipv6 = Path(f"/proc/sys/net/ipv6/conf/{interface}/disable_ipv6")
     if ipv6.exists():
@@ -297,12 +291,12 @@ def _quiet_and_up(interface: str) -> None:
 
 
 def embedded_executable() -> str:
-    """``netcraq-switch`` as built into ``bin/``."""
+    """Return the path of ``netcraq-switch`` in ``bin/``."""
     return built("netcraq-switch")
 
 
 def built(name: str, folder: str = "bin") -> str:
-    """One of the project's executables. NodeError where it is not built."""
+    """Return the path of one of the project's executables. NodeError if it is not built."""
     path = p4app.ROOT / folder / name
     if not os.access(path, os.X_OK):
         raise NodeError(f"{folder}/{name} is not built: run make build")
@@ -310,17 +304,17 @@ def built(name: str, folder: str = "bin") -> str:
 
 
 def bmv2_executable() -> str | None:
-    """``simple_switch_grpc`` on PATH."""
+    """Return the path of ``simple_switch_grpc`` on PATH."""
     return shutil.which("simple_switch_grpc")
 
 
 def _has_thrift(executable: str) -> bool:
-    """Whether this BMv2 was built with Thrift: its server then needs a port for each switch."""
+    """Return whether this BMv2 was built with Thrift: then each switch needs a Thrift port."""
     return "--thrift-port" in subprocess.run([executable, "--help"], capture_output=True, text=True, check=False).stdout
 
 
 def start_process(run: Run, command: Sequence[str], log: Path) -> subprocess.Popen:
-    """Start a daemon of a run. Its command line and what it says are appended to ``log``."""
+    """Start a daemon of a run. Its command line and output are appended to ``log``."""
     with log.open("ab") as file:
         file.write(f"$ {' '.join(command)}\n".encode())
         file.flush()
@@ -335,7 +329,7 @@ def start_process(run: Run, command: Sequence[str], log: Path) -> subprocess.Pop
 
 
 def stop_process(process: subprocess.Popen | None) -> None:
-    """End a daemon: SIGTERM, and SIGKILL where it takes more than three seconds."""
+    """Stop a daemon: SIGTERM, and SIGKILL after three seconds."""
     if process is None or process.poll() is not None:
         return
     process.terminate()
@@ -347,7 +341,7 @@ def stop_process(process: subprocess.Popen | None) -> None:
 
 
 def tail(log: Path, lines: int = 8) -> str:
-    """The end of a log, for a message."""
+    """Return the end of a log, for a message."""
     try:
         text = log.read_text(errors="replace").strip().splitlines()[-lines:]
     except OSError:
@@ -356,7 +350,7 @@ def tail(log: Path, lines: int = 8) -> str:
 
 
 def exit_status(process: subprocess.Popen | None) -> str:
-    """How a process ended, for a message."""
+    """Return how a process ended, for a message."""
     if process is None:
         return "no process"
     code = process.returncode

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What belongs to which run, so that the next one can clean up after one that was killed, and
-touches nothing else.
+"""Ownership of resources, so that a run can clean up after a killed run, and touches nothing else.
 
-A run has an id of its own. Whatever it makes carries that id from its first moment:
+Each run has its own id. Everything it makes has that id from the beginning:
 
 * every process has ``NETCRAQ_RUN=<id>`` in its environment, which its children inherit;
-* every interface beside the machine's own has the alias ``netcraq <id>`` (it gets its name only
-  after that; until then its name is made from the id).
+* every interface in the machine's namespace has the alias ``netcraq <id>`` (it gets its final name
+  only after that; its temporary name is made from the id).
 
-A run that lives holds a lock on ``/run/netcraq/<id>``; the kernel lifts the lock when the process
-ends, however it ends. So what carries an id whose lock is free is a leftover, and :func:`reap`
-removes it. Process ids, interface names and namespaces are used again by others and prove nothing;
-ids are not.
+A running run holds a lock on ``/run/netcraq/<id>``; the kernel releases the lock when the process
+ends in any way. So a resource with an id whose lock is free is a leftover, and :func:`reap` removes
+it. Process ids, interface names and namespaces get reused and prove nothing; ids are not reused.
 """
 
 from __future__ import annotations
@@ -34,22 +32,22 @@ from topologies import network_namespaces
 
 DIRECTORY = Path("/run/netcraq")
 SOCKETS = Path("/run/netcraq-admin")
-"""Where controllers' sockets are; those of runs begin with the run's id."""
+"""The folder of controllers' sockets; the names of runs' sockets begin with the run's id."""
 VARIABLE = "NETCRAQ_RUN"
 ALIAS = "netcraq "
 
 
 class BusyError(Exception):
-    """Something that the run needs is in use by somebody else."""
+    """Another process uses something that the run needs."""
 
 
 class Run:
-    """A run that lives, from :func:`claim` to :meth:`release`."""
+    """A run, from :func:`claim` to :meth:`release`."""
 
     def __init__(self, run_id: str, file: int) -> None:
         self.id = run_id
         self.variables: dict[str, str] = {}
-        """More of its processes' environment."""
+        """Additional environment variables of its processes."""
         self._file = file
 
     @property
@@ -58,8 +56,8 @@ class Run:
         return ALIAS + self.id
 
     def temporary_name(self, index: int | str) -> str:
-        """A name for the run's ``index``-th interface until it has its alias: at most 15
-        characters, the most that Linux takes.
+        """Return the name of the run's ``index``-th interface until it has its alias: at most 15
+        characters, Linux's maximum.
         """
         return f"nq{self.id[:8]}{index}"
 
@@ -68,20 +66,20 @@ class Run:
         return {**os.environ, **self.variables, VARIABLE: self.id}
 
     def note(self, **facts: Any) -> None:
-        """Write down what others may want to know about this run."""
+        """Record information about this run for other runs."""
         text = json.dumps({"pid": os.getpid(), "namespace": network_namespaces.identity(), **facts}).encode()
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, text, 0)
 
     def sweep(self) -> None:
-        """Remove what still carries the run's id: commands left in hosts, interfaces."""
+        """Remove everything with the run's id: commands left in hosts, interfaces."""
         _end_processes({self.id})
         _delete_interfaces({self.id})
-        # where a signal has killed the command that marks them
+        # if a signal killed the command that sets the alias
         _delete_half_made(lambda name: name.startswith(self.temporary_name("")))
 
     def release(self) -> None:
-        """End the run: nothing carries its id any more."""
+        """End the run: nothing has its id after that."""
         _delete_sockets({self.id})
         with contextlib.suppress(FileNotFoundError):
             (DIRECTORY / self.id).unlink()
@@ -91,8 +89,8 @@ class Run:
 def claim(interfaces: list[str], **facts: Any) -> Run:
     """Remove the leftovers of dead runs and begin a new one, which will make ``interfaces``.
 
-    BusyError where another run lives in this network namespace, or somebody else has an interface
-    of such a name.
+    BusyError: another run is active in this network namespace, or an interface with such a name
+    exists.
     """
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     with _directory_lock():
@@ -102,8 +100,8 @@ def claim(interfaces: list[str], **facts: Any) -> Run:
             if what.get("namespace") == here:
                 topology, pid = what.get("topology", f"run {run_id}"), what.get("pid", "unknown")
                 raise BusyError(f"a NetCRAQ network is up already: {topology}, process {pid}. End it first")
-        # What a dead run left can take a moment to go: the kernel takes the namespaces of its hosts
-        # apart in the background.
+        # Leftovers of a dead run can take a moment to disappear: the kernel removes the namespaces
+        # of its hosts in the background.
         deadline = time.monotonic() + 3
         while (
             taken := sorted({link["ifname"] for link in _links()} & set(interfaces))
@@ -124,8 +122,8 @@ def claim(interfaces: list[str], **facts: Any) -> Run:
 
 
 def reap() -> None:
-    """Remove what dead runs have left: processes anywhere, interfaces of this network namespace
-    (another namespace takes its own with it when it ends).
+    """Remove leftovers of dead runs: processes anywhere, interfaces of this network namespace
+    (those of another namespace end with it).
     """
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     with _directory_lock():
@@ -145,7 +143,7 @@ def _reap() -> None:
 
 @contextlib.contextmanager
 def _directory_lock() -> Iterator[None]:
-    """One run at a time looks around, cleans up and begins."""
+    """Serialize runs while they look for others, clean up and begin."""
     file = os.open(DIRECTORY / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -155,8 +153,8 @@ def _directory_lock() -> Iterator[None]:
 
 
 def _living(wait_for_stopping_in: str | None = None) -> dict[str, dict[str, Any]]:
-    """The runs whose lock is held, with what they noted. One that is on its way out of a namespace
-    is waited for, if asked.
+    """Return the runs whose lock is held, with their notes. If asked, wait for a run that is
+    stopping in a namespace.
     """
     living = {}
     deadline = time.monotonic() + 15
@@ -171,12 +169,12 @@ def _living(wait_for_stopping_in: str | None = None) -> dict[str, dict[str, Any]
 
 
 def _notes() -> list[Path]:
-    """The files that runs have made. A node agent has its own things in the same folder."""
+    """Return the files of runs. A node agent keeps other files in the same folder."""
     return [path for path in DIRECTORY.glob("*") if re.fullmatch(r"[0-9a-f]{32}", path.name)]
 
 
 def _held(path: Path) -> dict[str, Any] | None:
-    """What the run of this lock file noted; None if nobody holds the lock."""
+    """Return the notes of the run with this lock file; None if the lock is free."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -196,12 +194,12 @@ def _held(path: Path) -> dict[str, Any] | None:
 
 
 def _processes() -> Iterator[tuple[int, str]]:
-    """The processes of all runs, with their run's id."""
+    """Yield the processes of all runs, with their run's id."""
     marker = f"{VARIABLE}=".encode()
     for path in Path("/proc").glob("[0-9]*"):
         try:
             environment = (path / "environ").read_bytes()
-        except OSError:  # it has ended, or is not ours to read
+        except OSError:  # it has ended, or this process may not read it
             continue
         for entry in environment.split(b"\0"):
             if entry.startswith(marker) and int(path.name) != os.getpid():
@@ -209,7 +207,7 @@ def _processes() -> Iterator[tuple[int, str]]:
 
 
 def _end_processes(run_ids: set[str]) -> None:
-    """Kill the processes of these runs and wait until they are gone."""
+    """Kill the processes of these runs and wait until they have ended."""
     deadline = time.monotonic() + 5
     while run_ids:
         found = [pid for pid, run_id in _processes() if run_id in run_ids]
@@ -228,14 +226,14 @@ def _links() -> list[dict[str, Any]]:
 
 
 def _interfaces() -> Iterator[tuple[str, str]]:
-    """The interfaces of all runs in this network namespace, with their run's id."""
+    """Yield the interfaces of all runs in this network namespace, with their run's id."""
     for link in _links():
         if link.get("ifalias", "").startswith(ALIAS):
             yield link["ifname"], link["ifalias"][len(ALIAS) :]
 
 
 def _delete_half_made(chosen: Callable[[str], bool]) -> None:
-    """Delete interfaces that runs had made and not yet marked, by their names."""
+    """Delete interfaces, by name, that runs made without setting the alias."""
     for link in _links():
         if re.fullmatch(r"nq[0-9a-f]{8}[0-9]+", link["ifname"]) and chosen(link["ifname"]):
             subprocess.run(["ip", "link", "delete", link["ifname"]], check=False, capture_output=True)
@@ -249,5 +247,5 @@ def _delete_sockets(run_ids: set[str]) -> None:
 
 def _delete_interfaces(run_ids: set[str]) -> None:
     for name, run_id in _interfaces():
-        if run_id in run_ids:  # deleting one end of a cable may have taken this one with it
+        if run_id in run_ids:  # deleting one end of a cable may have deleted this one
             subprocess.run(["ip", "link", "delete", name], check=False, capture_output=True)

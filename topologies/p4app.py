@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Topology files: p4-utils' ``p4app.json`` with a ``netcraq`` section.
 
-A file is what p4-utils reads (https://nsg-ethz.github.io/p4-utils), and what it says about links,
-hosts and switches means the same here::
+A file has the form that p4-utils reads (https://nsg-ethz.github.io/p4-utils). Links, hosts and
+switches have the same meaning here::
 
     {
       "program": "../p4src/netcraq.p4", "switch": "simple_switch", "compiler": "p4c",
@@ -15,23 +15,24 @@ hosts and switches means the same here::
       "netcraq": {"profile": 128, "chains": [{"name": "main", "id": 1, "members": ["s1", "s2"], "service": "10.0.100.1", "lease_ms": 200}]}
     }
 
-The ``netcraq`` section is ours. Without it there is one chain over all switches in the order of the
-file. What p4-utils has for its own machinery (``topo_module``, ``pcap_dump``, ``cli_input`` ...) is
-accepted and has no effect; a key that neither knows is an error, as it is most likely a slip.
+The ``netcraq`` section is an addition. Without it there is one chain over all switches in the order
+of the file. p4-utils' keys for its own machinery (``topo_module``, ``pcap_dump``, ``cli_input``
+...) are accepted and have no effect. A key that is unknown to both is an error, because it is
+probably a typo.
 
-Who may do what is ours, too. Keys have realms, by the beginnings of their names; a host has a
-principal, and what that may do is its access::
+Access control is also an addition. Keys belong to realms, by the prefixes of their names. A host
+has a principal, and the principal has access::
 
     "hosts": {"h1": {"principal": "shop", "access": {"default": "read"}}, "h2": {"access": {"shop": "read"}, "rate": 1000}, "h3": {"access": {}}}
     "netcraq": {"realms": [{"name": "shop", "prefixes": ["/shop/"]}], "hostRate": 20000, "chains": ...}
 
-h1 may do everything in the realm of its principal's name and read the keys of no realm
-(``default``), h2, whose principal has its own name, may read the realm shop, and h3 is closed. A
-host of which neither is said may do everything. The words are those of the controller's own file
-(``controlplane/topology/example.yaml``), which says all of what they mean.
+h1 may do everything in the realm of its principal's name and may read the keys of no realm
+(``default``). h2, whose principal is named h2, may read the realm shop. h3 is closed. A host
+without either field may do everything. The terms are those of the controller's own file
+(``controlplane/topology/example.yaml``), which explains them.
 
-``load`` reports everything that is wrong with a file at once, as one :class:`TopologyError`, with a
-place and what to do about each. It starts nothing.
+``load`` reports all errors of a file at once, as one :class:`TopologyError`, each with its place
+and a remedy. It starts nothing.
 """
 
 from __future__ import annotations
@@ -48,29 +49,29 @@ from typing import Any
 from topologies import addressing
 
 PROFILES = (128, 1024, 4096, 8192)
-"""The values of ``VALUE_BITS`` that the program is compiled for."""
+"""The values of ``VALUE_BITS`` for which the program is compiled."""
 
 SWITCHES = ("embedded", "bmv2")
 """The kinds of switches: netcraq-switch and BMv2's simple_switch_grpc."""
 
 ENGINES = ("auto", "ebpf", "interp")
 HOOKS = ("auto", "tc", "xdp")
-"""What netcraq-switch's ``--engine`` and ``--hook`` take."""
+"""The values of netcraq-switch's ``--engine`` and ``--hook``."""
 
 MAX_PORT = 509
 """The highest port number: ports have 9 bits, 510 is the controller's and 511 means drop."""
 
 MAX_MEMBERS = 8
 MAX_RATE = 1 << 31
-"""The highest rate, in packets a second, that switches' meters take."""
+"""The highest rate of the switches' meters, in packets a second."""
 
 DEFAULT_REALM = "default"
-"""The realm of every key that no other realm claims, and the principal of hosts of which nothing is
-said.
+"""The realm of every key that no other realm claims, and the principal of hosts without access
+fields.
 """
 
 RIGHTS = ("read", "write")
-"""What access to a realm can be; to write is to read, too."""
+"""The kinds of access to a realm; ``write`` includes ``read``."""
 
 DEFAULT_LEASE_MS = 200
 GRPC_BASE = 9559
@@ -109,18 +110,16 @@ _NETCRAQ_KEYS = {"profile", "chains", "realms", "hostRate"}
 _REALM_KEYS = {"name", "prefixes"}
 _CHAIN_KEYS = {"name", "id", "members", "service", "lease_ms", "short_lease_ms", "rejoin_ms", "slots"}
 
-# Names go into shell commands of Mininet, and NAME-ethPPP has to fit the 15 characters of a Linux
-# interface name.
+# Names are used in Mininet's shell commands, and NAME-ethPPP must fit into the 15 characters of a
+# Linux interface name.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,7}")
 
-# Of realms and principals, as the controller takes them.
+# Realms and principals, as the controller accepts them.
 _AUTHORITY_NAME = re.compile(r"[^\s:/]+")
 
 
 class TopologyError(Exception):
-    """A topology file that cannot be used. ``problems`` has each mistake with its place and what to
-    do about it.
-    """
+    """An invalid topology file. ``problems`` has each error with its place and a remedy."""
 
     def __init__(self, source: str, problems: Iterable[str]) -> None:
         self.source = source
@@ -130,19 +129,19 @@ class TopologyError(Exception):
 
 @dataclass(frozen=True)
 class Shape:
-    """What a link does to frames, in each direction: p4-utils' link attributes."""
+    """The effects of a link on frames, in each direction: p4-utils' link attributes."""
 
     bw: float | None = None
     """Mbit/s."""
     delay: str | None = None
-    """As tc-netem(8) takes it: ``"5ms"``."""
+    """In tc-netem(8)'s syntax: ``"5ms"``."""
     loss: float | None = None
     """Percent."""
     max_queue_size: int | None = None
     """Frames."""
 
     def __bool__(self) -> bool:
-        """Whether it does anything."""
+        """Whether it has any effect."""
         return self != Shape()
 
 
@@ -185,13 +184,13 @@ class Host:
     gateway: IPv4Address
     mac: str
     commands: tuple[str, ...] = ()
-    """Run in the host once it is up."""
+    """Commands to run in the host after its start."""
     principal: str | None = None
-    """As the file gives it; see :attr:`acts_as`."""
+    """As in the file; see :attr:`acts_as`."""
     access: dict[str, str] | None = None
-    """Realm: ``read`` or ``write``; empty where the file gives none, None where it says nothing."""
+    """Realm: ``read`` or ``write``; empty if the file gives no access, None without the field."""
     rate: int | None = None
-    """NetCRAQ packets a second, 0 for no bound; None: as for every host."""
+    """NetCRAQ packets a second, 0 for no limit; None: the limit of all hosts."""
 
     @property
     def interface(self) -> str:
@@ -200,7 +199,7 @@ class Host:
 
     @property
     def open(self) -> bool:
-        """Whether nothing is said about what it may do, so that it may do everything, under every
+        """Whether the file does not restrict the host: then it may do everything, under every
         client's session.
         """
         return self.principal is None and self.access is None
@@ -228,7 +227,7 @@ class Switch:
     ports: tuple[int, ...] = ()
     """The port numbers in use, ascending."""
     args: tuple[str, ...] = ()
-    """More arguments for netcraq-switch (``netcraq_args``), such as ``--faults``."""
+    """Additional arguments for netcraq-switch (``netcraq_args``), such as ``--faults``."""
 
 
 @dataclass(frozen=True)
@@ -243,17 +242,21 @@ class Chain:
     lease_ms: int = DEFAULT_LEASE_MS
     """0: the paper's fail-stop assumption."""
     short_lease_ms: int | None = None
-    """How long leases are while everything is prompt, so that a member that dies is soon done without. None: as long as always."""
+    """The leases' length while the members respond promptly, so that a failed member is soon
+    removed. None: the same as always.
+    """
     rejoin_ms: int | None = None
-    """For how long a member that was lost must be steady before it comes back by itself. 0: it does by hand only; None: the controller's default."""
+    """How long a lost member must be stable before it rejoins by itself. 0: it rejoins only by
+    hand; None: the controller's default.
+    """
     slots: int | None = None
-    """None: an equal share of what the program has."""
+    """None: an equal share of the program's slots."""
 
 
 @dataclass(frozen=True)
 class Realm:
-    """The keys whose names begin with one of some prefixes. Where two realms claim a key, the
-    longer prefix counts.
+    """The keys whose names begin with one of the prefixes. If two realms claim a key, the longer
+    prefix wins.
     """
 
     name: str
@@ -262,10 +265,10 @@ class Realm:
 
 @dataclass(frozen=True)
 class Topology:
-    """A topology file that has been checked."""
+    """A checked topology file."""
 
     source: str
-    """Where it came from, for messages."""
+    """The file's name, for messages."""
     strategy: str
     auto_arp_tables: bool
     auto_gw_arp: bool
@@ -276,14 +279,14 @@ class Topology:
     chains: tuple[Chain, ...]
     realms: tuple[Realm, ...] = ()
     host_rate: int = 0
-    """NetCRAQ packets a second that each host may send, unless its own ``rate`` says otherwise; 0:
-    no bound.
+    """NetCRAQ packets a second that each host may send, unless it has its own ``rate``; 0: no
+    limit.
     """
     ignored: tuple[str, ...] = field(default=(), compare=False)
     """Keys of p4-utils that have no effect here."""
 
     def port(self, node: str, neighbour: str) -> End:
-        """The end at ``node`` of its link to ``neighbour``. KeyError where they are not linked."""
+        """Return the end at ``node`` of its link to ``neighbour``. KeyError if there is none."""
         for link in self.links:
             for here, there in (link.ends, link.ends[::-1]):
                 if (here.node, there.node) == (node, neighbour):
@@ -291,25 +294,25 @@ class Topology:
         raise KeyError(f"{node} and {neighbour} are not linked")
 
     def interfaces(self) -> list[str]:
-        """The names of all switch interfaces, which live alongside the machine's own (a host's are
-        in the host).
+        """Return the names of all switch interfaces, which are in the machine's namespace (a host's
+        interfaces are in the host).
         """
         return [end.interface for link in self.links for end in link.ends if end.node in self.switches]
 
     def hosts_at(self, switch: str) -> list[Host]:
-        """The hosts on a switch's ports."""
+        """Return the hosts on a switch's ports."""
         return [host for host in self.hosts.values() if host.switch == switch]
 
     def realm_of(self, key: str) -> str:
-        """The realm of a key, by its name: of the realm with the longest prefix of it."""
+        """Return the realm of a key, by its name: the one with the longest matching prefix."""
         claims = [
             (len(prefix), realm.name) for realm in self.realms for prefix in realm.prefixes if key.startswith(prefix)
         ]
         return max(claims)[1] if claims else DEFAULT_REALM
 
     def rights(self, host: Host) -> dict[str, str]:
-        """What a host may do, ``read`` or ``write``, by realm: what hosts of its principal were
-        given, and what it need not be given.
+        """Return a host's access, ``read`` or ``write``, by realm: what the file grants to hosts of
+        its principal, and what the principal has implicitly.
         """
         if host.acts_as is None:
             return {}
@@ -324,7 +327,7 @@ class Topology:
 
 
 def load(path: Path | str) -> Topology:
-    """Read and check a topology file. TopologyError says everything that is wrong with it."""
+    """Read and check a topology file. The TopologyError has all its errors."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -358,7 +361,7 @@ def parse(text: str, source: str, directory: Path) -> Topology:
 
 
 def check(data: Any, source: str, directory: Path = ROOT / "topologies", problems: list[str] | None = None) -> Topology:
-    """Check a file's content, as :func:`json.loads` gives it."""
+    """Check a file's content, as :func:`json.loads` returns it."""
     reader = _Reader(source, directory, problems or [])
     topology = reader.read(data)
     if reader.problems or topology is None:
@@ -369,7 +372,9 @@ def check(data: Any, source: str, directory: Path = ROOT / "topologies", problem
 def line(
     nodes: int, profile: int = 128, lease_ms: int = DEFAULT_LEASE_MS, short_lease_ms: int | None = None
 ) -> dict[str, Any]:
-    """The content of the file for a chain of ``nodes`` switches in a line, with a host at each."""
+    """Return the content of the file for a chain of ``nodes`` switches in a line, with a host at
+    each.
+    """
     if not 2 <= nodes <= MAX_MEMBERS:
         raise TopologyError("--nodes", [f"a chain has 2 to {MAX_MEMBERS} switches, not {nodes}"])
     switches = [f"s{i}" for i in range(1, nodes + 1)]
@@ -403,7 +408,7 @@ def line(
 
 
 class _Reader:
-    """Reads a file's content and collects what is wrong with it."""
+    """Reads a file's content and collects its errors."""
 
     def __init__(self, source: str, directory: Path, problems: list[str]) -> None:
         self.source = source
@@ -420,7 +425,7 @@ class _Reader:
     # ---- Pieces of JSON ----
 
     def object(self, where: str, value: Any, keys: set[str], ignored: set[str] = frozenset()) -> dict[str, Any]:
-        """``value`` as an object with these keys only."""
+        """Return ``value`` as an object with these keys only."""
         if not isinstance(value, dict):
             self.bad(where, f"must be an object, not {_kind(value)}")
             return {}
@@ -436,8 +441,8 @@ class _Reader:
         return value
 
     def typed(self, where: str, value: Any, kind: type | tuple[type, ...], name: str, default: Any) -> Any:
-        """``value`` if it is of the kind (true and false are not numbers), otherwise a problem and
-        ``default``.
+        """Return ``value`` if it has the type (true and false are not numbers), otherwise
+        ``default`` after reporting a problem.
         """
         wanted = kind if isinstance(kind, tuple) else (kind,)
         if (isinstance(value, bool) and bool not in wanted) or not isinstance(value, wanted):
@@ -455,7 +460,7 @@ class _Reader:
         return value
 
     def address(self, where: str, value: Any, owner: str) -> IPv4Address | None:
-        """An IPv4 address that nobody else has."""
+        """Read an IPv4 address that no other node or chain has."""
         try:
             address = (
                 value
@@ -519,7 +524,7 @@ class _Reader:
         flags = {}
         for flag in ("auto_arp_tables", "auto_gw_arp"):
             value = section.get(flag, defaults.get(flag, True))
-            if value in ("true", "false"):  # p4-utils' older examples
+            if value in ("true", "false"):  # p4-utils' older examples have these strings
                 value = value == "true"
             flags[flag] = self.typed(f"topology.{flag}", value, bool, "true or false", True)
 
@@ -559,9 +564,7 @@ class _Reader:
         )
 
     def program(self, file: dict[str, Any]) -> None:
-        """The program named is only checked to be ours and there: the switches are given what p4c
-        made of it.
-        """
+        """Check only that the named program is NetCRAQ's and exists: switches get p4c's output."""
         for key in ("program", "p4_src"):
             if key not in file:
                 continue
@@ -580,8 +583,8 @@ class _Reader:
     def links(
         self, links: list[Any], hosts: dict[str, Any], switches: dict[str, Any], defaults: dict[str, Any]
     ) -> list[Link]:
-        """Check the links and number the ports: those that the file numbers first, the others
-        upwards in its order.
+        """Check the links and number the ports: the file's numbers first, then the others upwards
+        in the file's order.
         """
         found: list[tuple[str, str, str, dict[str, Any], Shape]] = []
         pairs: dict[frozenset[str], int] = {}
@@ -642,7 +645,7 @@ class _Reader:
         return cables
 
     def claim(self, where: str, node: str, key: str, value: Any, hosts: dict[str, Any]) -> None:
-        """Take the port number that the file gives."""
+        """Assign the port number in the file."""
         if node in hosts:
             if value != 0:
                 self.bad(f"{where}.{key}", f"{node} is a host: its only port is 0")
@@ -729,7 +732,7 @@ class _Reader:
             if len(at) > 1:
                 self.bad(where, f"is linked to {' and '.join(end.node for end in at)}: a host has one link")
             if not at:
-                continue  # connected() says so
+                continue  # connected() reports it
             ip, gateway = self.host_address(
                 where, fields, strategy, addressing.number_of(name) or i + 1, numbers.get(at[0].node, 0)
             )
@@ -746,7 +749,7 @@ class _Reader:
             if not isinstance(commands, list) or not all(isinstance(command, str) for command in commands):
                 self.bad(f"{where}.commands", "must be a list of strings")
                 commands = []
-            # authority() says what is wrong with them
+            # authority() reports their errors
             access = fields.get("access") if isinstance(fields.get("access"), dict) else None
             who = {"principal": fields.get("principal"), "access": access, "rate": fields.get("rate")}
             made[name] = Host(name, at[0].node, at[0].port, ip, gateway, str(mac).lower(), tuple(commands), **who)
@@ -833,20 +836,20 @@ class _Reader:
         return made
 
     def authority_name(self, where: str, value: Any) -> str | None:
-        """The name of a realm or a principal."""
+        """Read the name of a realm or a principal."""
         if isinstance(value, str) and _AUTHORITY_NAME.fullmatch(value):
             return value
         self.bad(where, f"{json.dumps(value)} is no name: give one or more letters, but no colon, slash or white space")
         return None
 
     def authority(self, hosts: dict[str, Any], realms: list[str]) -> None:
-        """Who may do what: hosts' principals, access and rates. Hosts of one principal have one
-        access.
+        """Check access control: hosts' principals, access and rates. Hosts of one principal have
+        the same access.
         """
-        said: dict[str, tuple[str, dict[str, Any]]] = {}  # by principal, the host that said it, and what
+        said: dict[str, tuple[str, dict[str, Any]]] = {}  # by principal: the host with the access, and the access
         for name, fields in hosts.items():
             if not isinstance(fields, dict):
-                continue  # hosts() says so
+                continue  # hosts() reports it
             where = f"topology.hosts.{name}"
             principal, access = fields.get("principal"), fields.get("access")
             if "rate" in fields:
@@ -895,7 +898,7 @@ class _Reader:
                     self.bad(f"{where}.access.{realm}", what)
 
     def connected(self, hosts: dict[str, Any], switches: dict[str, Any], links: list[Any], cables: list[Link]) -> None:
-        """Every node has a link, and every switch can reach every other."""
+        """Check that every node has a link, and every switch can reach every other."""
         linked = {node for entry in links if isinstance(entry, list) for node in entry[:2] if isinstance(node, str)}
         alone = [name for name in [*hosts, *switches] if name not in linked]
         for name in alone:
@@ -903,7 +906,7 @@ class _Reader:
                 self.bad(f"topology.hosts.{name}", f'has no link: add ["{name}", "a switch"] to topology.links')
             elif len(switches) > 1 or hosts:
                 self.bad(f"topology.switches.{name}", f'has no link: add ["{name}", "a node"] to topology.links')
-        if len(cables) < len(links):  # a faulty link has its own message, and would make wrong ones here
+        if len(cables) < len(links):  # a faulty link has its own message, and would cause wrong ones here
             return
         todo = [name for name in switches if name not in alone]
         if not todo:
@@ -984,7 +987,7 @@ class _Reader:
 
 
 def _kind(value: Any) -> str:
-    """What a JSON value is, for people."""
+    """Return the name of a JSON value's type, for messages."""
     kinds = {
         dict: "an object",
         list: "a list",

@@ -214,8 +214,7 @@ func unfilter(r *agentapi.Record) error {
 	} else if err != nil {
 		return err
 	}
-	// The egress filter goes first, because the qdisc clsact goes with the ingress filter that
-	// brought it.
+	// Remove the egress filter first, because the ingress filter takes the qdisc clsact with it.
 	for _, detach := range []func(int) error{ingressfilter.DetachEgress, ingressfilter.Detach, framefilter.Detach} {
 		err := detach(r.Index)
 		if err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, framefilter.ErrUnsupported) {

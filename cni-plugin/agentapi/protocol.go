@@ -145,8 +145,8 @@ type Attached struct {
 	Addresses []Address `json:"addresses"` // with their gateways
 }
 
-// Check checks that an attachment is as it was made. The container must have what ADD's CNI result
-// says, because a later plugin of the list may have changed it.
+// Check requests a check that an attachment is unchanged. The fields are those of ADD's CNI result,
+// which a later plugin of the list may have changed; the container must have them.
 type Check struct {
 	Attachment
 	Namespace string    `json:"namespace"`
@@ -162,7 +162,7 @@ type Collect struct {
 	Valid   []Attachment `json:"valid"` // Network may be empty
 }
 
-// Collected lists what was removed.
+// Collected lists the removed attachments.
 type Collected struct {
 	Removed []Attachment `json:"removed"`
 }

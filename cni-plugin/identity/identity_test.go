@@ -389,8 +389,7 @@ func TestMigration(t *testing.T) {
 	}
 }
 
-// TestRequests: a request is signed as it was checked. The error for a request that asks for more
-// names the reason.
+// TestRequests: Check accepts a proper request. Its error for any other request names the reason.
 func TestRequests(t *testing.T) {
 	_, good, err := NewRequest(Switch, "node1")
 	must(t, err)

@@ -44,10 +44,10 @@ class Image:
     files: dict[str, Path] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
     setuid: set[str] = field(default_factory=set)
-    """Those of ``files`` that run as root whoever starts them."""
+    """The executables among ``files`` that run as root, whoever starts them."""
     labels: dict[str, str] = field(default_factory=dict)
     architecture: str = ""
-    """As Go names it; none: this machine's."""
+    """The Go name of the architecture; "": this machine's."""
 
     def add(self, source: Path, destination: str) -> None:
         """Copy a file, as executable."""

@@ -19,7 +19,7 @@ from images.archive import ImageError, from_containerfile, machine
 ROOT = Path(__file__).resolve().parents[2]
 
 FOLDERS = ("cni-plugin/deploy", "pipelets/deploy")
-"""Where the Containerfiles are."""
+"""The folders with the Containerfiles."""
 
 Say = Callable[[str], None]
 
@@ -29,11 +29,11 @@ class Options:
     """Image targets and their names."""
 
     names: Sequence[str] = ()
-    """None: all."""
+    """Empty: all."""
     registry: str = "localhost/netcraq"
     tag: str = "dev"
     architecture: str = ""
-    """As Go names it; none: this machine's."""
+    """The Go name of the architecture; "": this machine's."""
 
 
 def containerfiles(root: Path = ROOT) -> dict[str, Path]:

@@ -54,7 +54,7 @@ func (r Rules) program(name string) (*ebpf.Program, error) {
 	}
 	if r.Everything {
 		code := spec.Programs[ingressProgDropEverything].Instructions
-		// drop_everything goes by the same name, which must also be its function's name.
+		// drop_everything replaces the program under its name, so its function needs the same name.
 		code[0] = btf.WithFuncMetadata(code[0], btf.FuncMetadata(&spec.Programs[name].Instructions[0]))
 		spec.Programs[name].Instructions = code
 	}

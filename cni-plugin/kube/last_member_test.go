@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// An agent that is told to end does so when its switch is not a chain's last member, or when the
+// TestLastMember: a stopping agent waits while its switch is a chain's last member, unless the
 // controller has not answered for a while.
 func TestLastMember(t *testing.T) {
 	up := func(role, sw string) admin.Member {

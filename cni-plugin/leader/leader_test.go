@@ -65,8 +65,8 @@ func (l *leases) holder() string {
 	return *l.one.Spec.HolderIdentity
 }
 
-// TestUnheard: an agent whose etcd does not answer releases the Lease, and another agent leads. It
-// also ends when it is told to.
+// TestUnheard: an agent whose etcd does not answer releases the Lease, and another agent leads. The
+// first agent also stops when its context ends.
 func TestUnheard(t *testing.T) {
 	dead, err := net.Listen("tcp", "127.0.0.1:0") // it accepts connections, and never answers
 	if err != nil {

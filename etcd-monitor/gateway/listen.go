@@ -111,7 +111,7 @@ type accepting struct {
 	log     *slog.Logger
 	metrics *hotkeys.Metrics
 	said    time.Time // time of the last message that clients cannot connect
-	told    bool      // such a message was logged, and not yet its end
+	told    bool      // the problem was logged, and its end was not yet
 }
 
 // Accept implements [net.Listener]. Only one goroutine calls it.

@@ -26,7 +26,7 @@ const (
 	versionWait   = time.Second            // timeout for a member's answer
 	versionPause  = 10 * time.Second       // pause after a failed query for a version
 	reachInterval = 500 * time.Millisecond // interval of queries to an etcd that does not answer
-	reachWarning  = time.Second            // time after which it warns of that
+	reachWarning  = time.Second            // time without an answer until it logs a warning
 )
 
 // memberVersions knows the versions of etcd's members.

@@ -369,8 +369,8 @@ func TestReservedInNamespace(t *testing.T) {
 }
 
 // TestWatchFilter: refusals come in the order of the requests. Hidden events leave no trace. An
-// answer in fragments ends properly. A client that asks for a watch's progress gets no more than
-// what is true. Names are clients' names in a namespace.
+// answer in fragments ends properly. The progress that a client requests for a watch is never too
+// high. Names are clients' names in a namespace.
 func TestWatchFilter(t *testing.T) {
 	for _, names := range []namespace{nil, namespace("ns/")} {
 		own := string(names) + ownPrefix

@@ -556,7 +556,7 @@ func (s *watchStream) told(a watchAnswer) {
 }
 
 // nudge starts requesting progress on the client's own stream, as long as there are watches that
-// could be shared if it were known.
+// could be shared if the progress were known.
 func (s *watchStream) nudge() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -47,7 +47,7 @@ type server struct {
 	grpc  *grpc.Server
 	addr  string
 	block chan struct{} // a method "/x/Wait" ends when it is closed, or with the client
-	ended atomic.Int32  // number of those that ended with the client
+	ended atomic.Int32  // number of "/x/Wait" calls that ended with the client
 	seen  atomic.Int32  // number of requests
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The load of ``make bench-nodeapi`` in Python: one call at a time by one door, as
-``netcraq-doors client`` is in Go.
+"""The load of ``make bench-nodeapi`` in Python: one call at a time through one interface, as
+``netcraq-doors client`` does in Go.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Opened = tuple[Callable[[], None], str]
 
 
 def dial(address: str) -> socket.socket:
-    """A socket to a path, or to tcp://host:port."""
+    """Connect a socket to a path, or to tcp://host:port."""
     if address.startswith("tcp://"):
         host, _, port = address.removeprefix("tcp://").rpartition(":")
         made = socket.create_connection((host, int(port)))
@@ -38,13 +38,13 @@ def dial(address: str) -> socket.socket:
 
 
 def check(size: int) -> None:
-    """Fail where the value is not the one that was written."""
+    """Fail if the value does not have the written size."""
     if size != VALUE_SIZE:
         raise ValueError(f"a value of {size} bytes, not {VALUE_SIZE}")
 
 
 def echo(address: str) -> Opened:
-    """What the socket alone takes."""
+    """Open a bare socket with an echo protocol, to measure the cost of the socket alone."""
     made, message = dial(address), b"x" * ECHO_SIZE
 
     def get() -> None:
@@ -57,7 +57,7 @@ def echo(address: str) -> Opened:
 
 
 def json_lines(address: str) -> Opened:
-    """The library."""
+    """Open the node API with the Python library."""
     from netcraq import node
 
     client = node.connect(socket=address)
@@ -65,7 +65,7 @@ def json_lines(address: str) -> Opened:
 
 
 def compact(address: str) -> Opened:
-    """The compact framing, by a client that has what a get needs."""
+    """Open the compact framing, with a client that supports only a get."""
     import cbor2
 
     made, number = dial(address), 0
@@ -90,7 +90,9 @@ def compact(address: str) -> Opened:
 
 
 def grpc_unary(address: str) -> Opened:
-    """gRPC, by messages that are made here, since what protoc writes hangs on its version."""
+    """Open gRPC, with message classes made at run time, because protoc's output depends on its
+    version.
+    """
     import grpc
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     from google.protobuf.internal import api_implementation
@@ -128,7 +130,7 @@ DOORS = {"echo": echo, "json": json_lines, "compact": compact, "grpc": grpc_unar
 
 
 def main(door: str, address: str, seconds: str, warm: str) -> None:
-    """Measure, when a line comes, and print what was found as JSON."""
+    """Wait for a line on standard input, measure, and print the result as JSON."""
     get, version = DOORS[door](address)
     for _ in range(int(warm)):
         get()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measure NetCRAQ, as shipped and as its paper describes it, against NetChain, and against what a
-user would pick instead, and draw the figures (``make figures``).
+"""Measure NetCRAQ, as shipped and as its paper describes it, against NetChain and against common
+alternatives, and draw the figures (``make figures``).
 
 Writes ``out/figures/*.csv``, ``.png`` and ``.svg``, ``out/figures.json`` (each ratio: the paper's,
-the measured one, its spread) and ``out/report.html``. What has been measured under the same
-conditions is not measured again: a run that was interrupted continues. ``--fresh`` begins again.
+the measured one, its spread) and ``out/report.html``. A measurement that exists for the same
+conditions is not repeated, so an interrupted run continues. ``--fresh`` begins again.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from topologies.nodes import NodeError  # noqa: E402
 
 
 def points(figures: list[Figure], engines: list[str], rounds: int, slices: int, cpus: Sequence[str]) -> list[Point]:
-    """All measurements: for each time that a network is brought up, at each place the slices of
-    all systems in turn (:mod:`experiments.figures.pairs`).
+    """Return all measurements. Each time a network is brought up, the slices of all systems
+    alternate at each place (:mod:`experiments.figures.pairs`).
     """
     measured = [figure for figure in figures if not figure.curve]
     return [
@@ -58,7 +58,7 @@ def points(figures: list[Figure], engines: list[str], rounds: int, slices: int, 
 
 
 def reflector(engine: str, seconds: float) -> float:
-    """Queries a second that the load makes against a bare reflector."""
+    """Measure how many queries a second the load reaches against a bare reflector."""
     command = ceiling("xdp" if engine == "ebpf xdp" else "tc", BITS, seconds, ("-n", "32"))
     return json.loads(subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout)[
         "queriesPerSecond"
@@ -73,8 +73,8 @@ def measure(
     options: Options,
     step: Callable[[str], None],
 ) -> list[str]:
-    """Measure what is not there yet; of a pair all systems, where one is missing. Returns what gave
-    no figure.
+    """Make the missing measurements. If one system of a pair is missing, all systems of the pair
+    are measured again. Returns the failures.
     """
     failures = []
     for (number, engine, where, nodes), group in groupby(
@@ -103,9 +103,7 @@ def measure(
 
 
 def write_csv(path: Path, store: Store, name: str) -> bool:
-    """Every measurement of a figure, with the conditions that it was made under. False if there is
-    none.
-    """
+    """Write every measurement of a figure, with its conditions. Returns False if there is none."""
     rows = sorted(
         store.rows(name, None),
         key=lambda row: (row[0].system, row[0].engine, row[0].cpus, row[0].nodes, row[0].x, row[0].repetition),
@@ -131,8 +129,8 @@ def write(
     absent: dict[str, str],
     failures: list[str],
 ) -> dict[str, Any]:
-    """CSV, plots, ratios and the report. ``beside`` are the names of what is no :class:`Figure`.
-    Returns what is in ``figures.json``.
+    """Write CSV, plots, ratios and the report. ``beside`` are the names of the parts that are no
+    :class:`Figure`. Returns the content of ``figures.json``.
     """
     folder = out / "figures"
     ratios, described = [], []
@@ -151,7 +149,7 @@ def write(
     if failover.NAME in beside and failover.write_csv(store, folder):
         failover.draw(store, folder)
         sections.append(failover.section(store, folder))
-    if (kubernetes := out / "k8s" / "section.html").exists():  # of make e2e-k8s
+    if (kubernetes := out / "k8s" / "section.html").exists():  # written by make e2e-k8s
         sections.append(kubernetes.read_text())
     result = {
         "conditions": store.conditions,
@@ -167,7 +165,7 @@ def write(
 
 
 BESIDE = [programs.NAME, failover.NAME, peers.NAME]
-"""Figures that are measured and drawn in ways of their own."""
+"""Figures with their own measuring and drawing code."""
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -208,7 +206,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Command line."""
+    """Run the command line."""
     options = arguments().parse_args()
     names = [figure.name for figure in FIGURES] + BESIDE
     engines, only = options.engines.split(","), options.only.split(",") if options.only else names
@@ -232,7 +230,7 @@ def main() -> int:
     if "BMv2" in engines and not shutil.which("simple_switch_grpc"):
         engines.remove("BMv2")
         console.print("BMv2 is left out: there is no simple_switch_grpc on PATH")
-    # A distribution is drawn from what another figure measures.
+    # A distribution is drawn from another figure's measurements.
     needed = {figure.curve for figure in FIGURES if figure.name in only and figure.curve}
     figures = [figure for figure in FIGURES if figure.name in only or figure.name in needed]
     (options.out / "figures").mkdir(parents=True, exist_ok=True)
@@ -291,7 +289,7 @@ def main() -> int:
 
 
 def show(console: Console, result: dict[str, Any]) -> None:
-    """The ratios, what is not there, and what gave no figure."""
+    """Print the ratios, the missing parts and the failures."""
     table = Table(title="Over NetChain: medians of pairs of slices, with their interval of 95 %")
     for column in (
         "",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each figure asks, and what the paper (CNSM 2022) has for it."""
+"""The definition of each figure, and the paper's value for it (CNSM 2022)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from experiments.figures.systems import KEYS, NETCHAIN, SHIPPED, Network
 
 @dataclass(frozen=True)
 class Ratio:
-    """NetCRAQ's figure as a multiple of NetChain's at one place (the other way round where less is
-    better), alongside the paper's.
+    """NetCRAQ's figure divided by NetChain's at one place (or the reverse, if less is better), and
+    the paper's ratio.
     """
 
     what: str
@@ -27,22 +27,24 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Options:
-    """How long and how hard each measurement is."""
+    """The durations and loads of the measurements."""
 
     seconds: float = 0.4
     outstanding: Sequence[int] = (2, 8, 32)
-    """Queries on their way at a time. BMv2 drops bursts of more than 32 frames a port."""
+    """Candidates for the number of outstanding queries. BMv2 drops bursts of more than 32 frames a
+    port.
+    """
     looks: int = 3
-    """Slices at each number of queries on their way, to find the best one."""
+    """Slices at each number of outstanding queries, to find the best one."""
 
 
 Measure = Callable[[Network, int, float, Options], dict[str, Any]]
-"""(network, switches, x, options): what was measured, ``y`` and more."""
+"""(network, switches, x, options): the measured values, ``y`` and more."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: what is on its axes, where it is measured, and how."""
+    """A figure: its axes, its place of measurement, and its measuring function."""
 
     name: str
     title: str
@@ -54,26 +56,26 @@ class Figure:
     explanation: str
     ratios: tuple[Ratio, ...] = ()
     reflector: bool = False
-    """Whether what the load reaches against a bare reflector belongs into it."""
+    """Whether to draw the rate that the load reaches against a bare reflector."""
     second: tuple[str, str] | None = None
-    """What goes on a second axis: its name among what was measured, and the axis' label."""
+    """The second axis: the name of its measured value, and the axis' label."""
     curve: str | None = None
-    """The name of another figure's list of [x, y] that this one draws, instead of measurements of
-    its own.
+    """The name of another figure's list of [x, y] that this figure draws instead of its own
+    measurements.
     """
     log: bool = False
     why: Callable[[Store, str], str] | None = None
-    """Says for an engine, from what was measured, why a ratio falls short of the paper's."""
+    """Explains for an engine, from the measurements, why a ratio is below the paper's."""
     counted: bool = False
-    """What is counted is the same each time: once for each network is enough."""
+    """The measurement counts, with the same result each time: one for each network is enough."""
 
 
 def attainable(net: Network, host: str, writes: int, options: Options, dirty_ttl: int = 0) -> dict[str, Any]:
-    """One slice at the attainable response rate: with as many queries on their way as are answered
-    fastest, which is looked for once for each network and load.
+    """Measure one slice at the attainable response rate: with the number of outstanding queries
+    that gives the highest rate, which is searched once for each network and load.
 
-    A closed loop has a query answered for each that is sent, so replies never fall behind; what
-    rises then is latency.
+    A closed loop sends a query only after a reply, so replies never fall behind; only latency
+    rises.
     """
     same = (host, writes, dirty_ttl)
     if same not in net.best:
@@ -91,8 +93,8 @@ def attainable(net: Network, host: str, writes: int, options: Options, dirty_ttl
 
 
 def most_attainable(net: Network, host: str, writes: int, options: Options, dirty_ttl: int) -> int:
-    """How many queries on their way are answered fastest: the median of a few slices each, so that
-    a lucky slice does not decide.
+    """Return the number of outstanding queries with the highest rate. Each rate is the median of a
+    few slices, so that a lucky slice does not decide.
     """
     best, highest = options.outstanding[0], 0.0
     for outstanding in options.outstanding:
@@ -110,13 +112,13 @@ def most_attainable(net: Network, host: str, writes: int, options: Options, dirt
 
 
 def by_distance(net: Network, nodes: int, x: float, options: Options) -> dict[str, Any]:
-    """Reads from the host ``x`` switches before the tail."""
+    """Measure reads from the host ``x`` switches before the tail."""
     return attainable(net, f"h{nodes - int(x)}", 0, options)
 
 
 def dirty_by_distance(net: Network, nodes: int, x: float, options: Options) -> dict[str, Any]:
-    """Reads of keys that are dirty at all switches but the tail, from the host ``x`` switches
-    before the tail.
+    """Measure reads of keys that are dirty at all switches but the tail, from the host ``x``
+    switches before the tail.
     """
     host = nodes - int(x)
     if net.system == NETCHAIN:
@@ -133,12 +135,12 @@ def dirty_by_distance(net: Network, nodes: int, x: float, options: Options) -> d
 
 
 def by_length(net: Network, _: int, __: float, options: Options) -> dict[str, Any]:
-    """Reads at the head."""
+    """Measure reads at the head."""
     return attainable(net, "h1", 0, options)
 
 
 def by_writes(net: Network, _: int, x: float, options: Options) -> dict[str, Any]:
-    """``x`` % writes, at the head."""
+    """Measure a load at the head of which ``x`` % are writes."""
     out = attainable(net, "h1", int(x), options)
     if net.system == SHIPPED and ("dirty", x) not in net.best:  # once for each network
         net.best["dirty", x] = 1
@@ -147,11 +149,11 @@ def by_writes(net: Network, _: int, x: float, options: Options) -> dict[str, Any
 
 
 def by_congestion(net: Network, nodes: int, x: float, options: Options) -> dict[str, Any]:
-    """Clients at ``x`` % of the switches read at once: the rate that all of them can have at a
-    time, averaged over which switches these are.
+    """Measure reads by clients at ``x`` % of the switches at once: the rate that all of them reach
+    at the same time, averaged over the choice of switches.
 
-    That is the slowest client's, as many times as there are clients. The sum would count what a
-    client at the tail takes while the others wait.
+    This is the slowest client's rate, times the number of clients. The sum of the rates would
+    include the share that a client at the tail gets while the others wait.
     """
     loaded = round(nodes * x / 100)
     sustained, sums = [], []
@@ -163,7 +165,7 @@ def by_congestion(net: Network, nodes: int, x: float, options: Options) -> dict[
 
 
 def serial(net: Network, host: str, writes: int, options: Options) -> dict[str, Any]:
-    """One query after the other: quantiles of the latency."""
+    """Measure the quantiles of the latency of one query at a time."""
     latency = net.load(host, writes=writes, outstanding=1, seconds=options.seconds)["latencyMicros"]
     return {
         "y": latency["p50"],
@@ -176,25 +178,25 @@ QUANTILES = ((50, "p50"), (90, "p90"), (99, "p99"), (99.9, "p999"))
 
 
 def latency_by_distance(net: Network, nodes: int, x: float, options: Options) -> dict[str, Any]:
-    """One read after the other, from the host ``x`` switches before the tail."""
+    """Measure one read at a time, from the host ``x`` switches before the tail."""
     return serial(net, f"h{nodes - int(x)}", 0, options)
 
 
 def latency_by_writes(net: Network, _: int, x: float, options: Options) -> dict[str, Any]:
-    """One query after the other at the head, ``x`` % of them writes."""
+    """Measure one query at a time at the head, ``x`` % of them writes."""
     return serial(net, "h1", int(x), options)
 
 
 def latency_by_length(net: Network, _: int, __: float, options: Options) -> dict[str, Any]:
-    """One read after the other at the head."""
+    """Measure one read at a time at the head."""
     return serial(net, "h1", 0, options)
 
 
 def on_the_wire(net: Network, host: str, writes: int, options: Options) -> tuple[float, float]:
-    """Frames and bytes that switches and hosts send for a query, on all links together: counted at
-    the interfaces.
+    """Return the frames and bytes that switches and hosts send for a query on all links together,
+    from the interfaces' counters.
     """
-    # a load begins with as many other frames both times
+    # the start of a load sends the same number of additional frames both times
     net.load(host, writes=writes, outstanding=1, seconds=0.05)
     before = net.sent()
     first = net.load(host, writes=writes, outstanding=1, seconds=0.05)
@@ -210,29 +212,29 @@ def on_the_wire(net: Network, host: str, writes: int, options: Options) -> tuple
 
 
 def packets_by_distance(net: Network, nodes: int, x: float, options: Options) -> dict[str, Any]:
-    """Frames for a read, from the host ``x`` switches before the tail."""
+    """Measure the frames of a read, from the host ``x`` switches before the tail."""
     return {"y": on_the_wire(net, f"h{nodes - int(x)}", 0, options)[0]}
 
 
 def packets_by_writes(net: Network, _: int, x: float, options: Options) -> dict[str, Any]:
-    """Frames for a query at the head, ``x`` % of them writes."""
+    """Measure the frames of a query at the head, ``x`` % of them writes."""
     return {"y": on_the_wire(net, "h1", int(x), options)[0]}
 
 
 def bytes_by_length(net: Network, _: int, __: float, options: Options) -> dict[str, Any]:
-    """Bytes for a read at the head."""
+    """Measure the bytes of a read at the head."""
     frames, size = on_the_wire(net, "h1", 0, options)
     return {"y": size, "bytes_a_frame": size / frames}
 
 
 def bytes_of_writes_by_length(net: Network, _: int, __: float, options: Options) -> dict[str, Any]:
-    """Bytes for a write at the head."""
+    """Measure the bytes of a write at the head."""
     frames, size = on_the_wire(net, "h1", 100, options)
     return {"y": size, "bytes_a_frame": size / frames}
 
 
 def medians(store: Store, figure: str, engine: str, name: str = "y") -> dict[tuple[str, float], float]:
-    """What was measured for a figure on an engine: the median, by system and x."""
+    """Return the median of a figure's measurements on an engine, by system and x."""
     found: dict[tuple[str, float], list[float]] = {}
     for point, values in store.rows(figure):
         if point.engine == engine and name in values:
@@ -243,13 +245,16 @@ def medians(store: Store, figure: str, engine: str, name: str = "y") -> dict[tup
 def a_frame(
     rates: dict[tuple[str, float], float], frames: dict[tuple[str, float], float], system: str, x: float
 ) -> str:
-    """The time that a query takes at the attainable rate, divided by its frames; clean reads'
-    frames are NetChain's where a dirty one goes its " "way."""
+    """Return the time of a query at the attainable rate, divided by NetChain's number of frames for
+    a read. A dirty read takes the same path as a NetChain read.
+    """
     return f"{1e6 / rates[system, x] / frames['NetChain', x]:.2f} µs"
 
 
 def why_clean(store: Store, engine: str) -> str:
-    """The frames' ratio is the limit, counted for four switches."""
+    """Explain the ratio of clean reads: the frames' ratio is the limit, counted for four
+    switches.
+    """
     frames = medians(store, "packets", engine)
     if ("NetChain", 3.0) not in frames or ("NetCRAQ", 3.0) not in frames:
         return ""
@@ -266,7 +271,7 @@ def why_clean(store: Store, engine: str) -> str:
 
 
 def why_mixed(store: Store, engine: str) -> str:
-    """Frames bound it: measured for both systems."""
+    """Explain the ratio of mixed loads: the frames measured for both systems limit it."""
     frames, rates = medians(store, "packets-mixed", engine), medians(store, "mixed", engine)
     shares = sorted({x for system, x in frames if ("NetCRAQ", x) in frames and ("NetChain", x) in frames})
     if not shares or any((system, 100.0) not in each for each in (frames, rates) for system in ("NetCRAQ", "NetChain")):
@@ -285,7 +290,7 @@ def why_mixed(store: Store, engine: str) -> str:
 
 
 def why_congested(store: Store, engine: str) -> str:
-    """One machine's CPUs are what congests."""
+    """Explain the ratio under congestion: the CPUs of one machine are the bottleneck."""
     sums = medians(store, "congestion", engine, "sum")
     one, every = (sums.get(("NetChain", x)) for x in (25.0, 100.0))
     if not one or not every:
@@ -300,7 +305,9 @@ def why_congested(store: Store, engine: str) -> str:
 
 
 def why_dirty(store: Store, engine: str) -> str:
-    """The same way, so the same frames."""
+    """Explain the ratio of dirty reads: both systems use the same path, so they send the same
+    frames.
+    """
     rates, frames = medians(store, "dirty", engine), medians(store, "packets", engine)
     if ("NetChain", 3.0) not in frames or ("NetCRAQ", 3.0) not in rates:
         return ""

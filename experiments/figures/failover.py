@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Throughput and latency while a switch of the chain dies and is brought back: both systems in one
-figure, on the clock of the run.
+"""Throughput and latency while a switch of the chain fails and is restored: both systems in one
+figure, on one time axis.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from topologies.nodes import NodeError
 
 NAME = "failover"
 SYSTEMS = (SHIPPED, NETCHAIN)
-"""The paper's program has no controller that handles failures."""
+"""The paper's program is missing: it has no controller that handles failures."""
 
 TITLE = "Throughput and latency while a switch dies and is brought back"
 VICTIM = "s3"
@@ -36,7 +36,7 @@ LEASE_MS = 200
 SHORT_MS = 50
 TIMES = timeline_run.Times(before=4.0, away=2.0, after=5.0)
 WIDTH = 0.05
-"""Seconds of a row: some 250 reads and 70 writes."""
+"""Seconds of a row: about 250 reads and 70 writes."""
 
 KINDS = {"reads": "-", "writes": "--"}
 
@@ -61,8 +61,7 @@ OUTAGES = {
     "recovery_read_ms": "no read for (ms)",
     "recovery_seconds": "a member again after (s)",
 }
-"""What the table has: the longest times in which nobody got an answer, and how long it took from
-the restart on.
+"""The table's values: the longest times without any reply, and the recovery time after the restart.
 """
 
 
@@ -70,7 +69,7 @@ the restart on.
 
 
 def points(engines: Sequence[str], repetitions: int) -> list[Point]:
-    """All runs, the systems in turn."""
+    """Return all runs, the systems in turn."""
     return [
         Point(NAME, system, engine, 4, 0.0, repetition)
         for repetition in range(repetitions)
@@ -80,7 +79,7 @@ def points(engines: Sequence[str], repetitions: int) -> list[Point]:
 
 
 def measure(todo: Sequence[Point], store: Store, step: Callable[[str], None]) -> list[str]:
-    """Make the runs that are not there yet. Returns what gave no figure."""
+    """Make the missing runs. Returns the failures."""
     failures = []
     for point in todo:
         step(f"{NAME}: {point.system} on {point.engine}, {point.repetition + 1}.")
@@ -93,8 +92,8 @@ def measure(todo: Sequence[Point], store: Store, step: Callable[[str], None]) ->
 
 
 def one(system: str, engine: str) -> dict[str, Any]:
-    """One run: ``rows`` (see :func:`rows`), ``marks`` ([seconds, what]), and the outages; ``y`` is
-    the pause in writes when the switch dies.
+    """Make one run: ``rows`` (see :func:`rows`), ``marks`` ([seconds, what]), and the outages;
+    ``y`` is the pause in writes when the switch fails.
     """
     with tempfile.TemporaryDirectory(prefix="netcraq-figures-") as out, network_namespaces.private():
         try:
@@ -113,8 +112,8 @@ def one(system: str, engine: str) -> dict[str, Any]:
 
 
 def rows(record: timeline_run.Record) -> list[dict[str, Any]]:
-    """The time series: system, engine, t (seconds), and of all queries, of reads and of writes the
-    answers a second and the median latency in microseconds (None: no answers).
+    """Return the time series: system, engine, t (seconds), and for all queries, reads and writes
+    the replies a second and the median latency in microseconds (None: no replies).
     """
     own = timeline_run.rows(record.answers, record.seconds, WIDTH)
     every = timeline_run.rows(
@@ -131,11 +130,11 @@ def rows(record: timeline_run.Record) -> list[dict[str, Any]]:
     return out
 
 
-# ---- Showing ----
+# ---- Output ----
 
 
 def runs(store: Store) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """What was measured, by engine and system."""
+    """Return the measurements, by engine and system."""
     out: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for point, values in store.rows(NAME):
         out.setdefault(point.engine, {}).setdefault(point.system, []).append(values)
@@ -143,8 +142,8 @@ def runs(store: Store) -> dict[str, dict[str, list[dict[str, Any]]]]:
 
 
 def write_csv(store: Store, folder: Path) -> bool:
-    """``failover.csv``: the time series; ``failover-events.csv``: what happened when. False if
-    nothing was measured.
+    """Write the time series to ``failover.csv``, and the events with their times to
+    ``failover-events.csv``. Returns False if there are no measurements.
     """
     measured = sorted(store.rows(NAME), key=lambda row: (row[0].system, row[0].engine, row[0].repetition))
     if not measured:
@@ -159,7 +158,7 @@ def write_csv(store: Store, folder: Path) -> bool:
         series.writerow([*columns, "repetition", *store.conditions])
         happened.writerow(["system", "engine", "repetition", "seconds", "event"])
         for point, values in measured:
-            # The engine by the name that all figures use.
+            # The engine has the name that all figures use.
             made = [{**row, "engine": point.engine} for row in values["rows"]]
             series.writerows(
                 [*(row[column] for column in columns), point.repetition, *store.conditions.values()] for row in made
@@ -171,8 +170,8 @@ def write_csv(store: Store, folder: Path) -> bool:
 
 
 def draw(store: Store, folder: Path) -> list[Path]:
-    """Write the plot as PNG and SVG: an engine a column, throughput above latency, medians of the
-    repetitions.
+    """Write the plot as PNG and SVG: one column for each engine, throughput above latency, medians
+    of the repetitions.
     """
     data = runs(store)
     canvas, grid = pyplot.subplots(
@@ -216,8 +215,8 @@ def _lines(axes: Axes, repetitions: list[dict[str, Any]], system: str, what: str
 
 
 def _marks(rate: Axes, latency: Axes, by_system: dict[str, list[dict[str, Any]]]) -> None:
-    """What is the same for both systems in grey, the first repetition's own in the
-    system's colour.
+    """Draw the events: in grey those that are the same for both systems, in the system's colour
+    those of its first repetition only.
     """
     height = 1.3 * rate.get_ylim()[1]
     places: list[tuple[float, str, str]] = []
@@ -240,7 +239,7 @@ def _marks(rate: Axes, latency: Axes, by_system: dict[str, list[dict[str, Any]]]
 
 
 def section(store: Store, folder: Path) -> str:
-    """The figure in the report, as HTML."""
+    """Return the figure's part of the report, as HTML."""
     parts = [f"<h2 id={NAME}>{TITLE}</h2><p>{html.escape(explanation)}</p>"]
     parts.append(
         f"<img alt='{TITLE}' src='data:image/png;base64,{base64.b64encode((folder / f'{NAME}.png').read_bytes()).decode()}'>"

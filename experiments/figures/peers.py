@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user would pick instead of NetCRAQ: etcd, Redis and memcached on the hosts of the same
-network, with keys and values of the same size.
+"""Common alternatives to NetCRAQ: etcd, Redis and memcached on the hosts of the same network, with
+keys and values of the same size.
 
 The client is the host at the head of a line of four switches. A single server is at the tail's
-host; three members of etcd are at the three hosts behind the head's. Each system is asked through
-its own client library over sockets; NetCRAQ also by the load that is made in the kernel, because
-over a socket the client is the bottleneck. etcd's data is in memory (tmpfs): no disk is measured.
+host; three members of etcd are at the three hosts behind the head's host. Each system is measured
+with its own client library over sockets. NetCRAQ is also measured with the load that runs in the
+kernel, because over a socket the client is the bottleneck. etcd's data is in memory (tmpfs), so no
+disk is measured.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ SOCKET, KERNEL = "NetCRAQ, client's socket", "NetCRAQ, load from the kernel"
 SYSTEMS = (ETCD, ETCD_ONE, REDIS, MEMCACHED, SOCKET, KERNEL)
 
 MEASURES = {0: ("read", "p50"), 1: ("write", "p50"), 2: ("read", "rate"), 3: ("write", "rate")}
-"""By x: what is asked, and what is measured: microseconds with one query on its way, or queries a
-second with 64.
+"""By x: the operation, and the measured value: microseconds with one outstanding query, or queries
+a second with 64.
 """
 
 OUTSTANDING = 64
@@ -53,7 +54,7 @@ explanation = (
 
 
 def missing() -> dict[str, str]:
-    """The systems that this machine has not, with what to do about it."""
+    """Return the systems that are missing on this machine, with advice."""
     absent = {}
     for system, program in ((REDIS, "redis-server"), (MEMCACHED, "memcached")):
         if not shutil.which(program):
@@ -62,14 +63,14 @@ def missing() -> dict[str, str]:
 
 
 def build_etcd() -> Path:
-    """The server of the version in go.mod."""
+    """Build etcd's server in the version of go.mod."""
     path = ROOT / "out" / "etcd"
     subprocess.run(["go", "build", "-o", str(path), "go.etcd.io/etcd/server/v3"], check=True, cwd=ROOT)
     return path
 
 
 class Peer:
-    """A store that is up, and how it is asked."""
+    """A running store, and the command that loads it."""
 
     def __init__(self, net: ChainNetwork, kind: str, endpoints: list[str]) -> None:
         self._net = net
@@ -85,7 +86,7 @@ class Peer:
         ]
 
     def ask(self, *, writes: int, outstanding: int, seconds: float) -> dict[str, Any]:
-        """Put load on it, and return the report."""
+        """Put load on the store, and return the report."""
         command = [
             *self._base,
             "--mix",
@@ -105,14 +106,14 @@ class Peer:
 
 
 class Ours:
-    """NetCRAQ, asked through a socket or from the kernel."""
+    """NetCRAQ, loaded through a socket or from the kernel."""
 
     def __init__(self, net: Network, kernel: bool) -> None:
         self._net = net
         self._kernel = kernel
 
     def ask(self, *, writes: int, outstanding: int, seconds: float) -> dict[str, Any]:
-        """Put load on it, and return the report."""
+        """Put load on the chain, and return the report."""
         if self._kernel:
             return self._net.load("h1", writes=writes, outstanding=outstanding, seconds=seconds)
         how = (
@@ -214,9 +215,7 @@ def _answers(peer: Peer) -> bool:
 
 
 def measure(store: Store, repetitions: int, seconds: float, step: Callable[[str], None]) -> list[str]:
-    """Measure what is not there yet, of the systems that this machine has, and return what gave no
-    figure.
-    """
+    """Make the missing measurements of the systems that this machine has. Returns the failures."""
     failures = []
     systems = [system for system in SYSTEMS if system not in missing()]
     etcd: Path | None = None
@@ -257,8 +256,8 @@ def measure(store: Store, repetitions: int, seconds: float, step: Callable[[str]
 
 
 def ratios(store: Store) -> list[dict[str, Any]]:
-    """NetCRAQ over etcd with three members, repetition by repetition, alongside what the project
-    set out to reach.
+    """Return the ratios of NetCRAQ to etcd with three members, repetition by repetition, with the
+    project's aims.
     """
     measured: dict[tuple[str, int], dict[int, float]] = {}
     for point, values in store.rows(NAME):
@@ -290,7 +289,7 @@ def ratios(store: Store) -> list[dict[str, Any]]:
 
 
 def draw(store: Store, folder: Path) -> None:
-    """Bars: latency and throughput, on logarithmic axes."""
+    """Draw bars: latency and throughput, on logarithmic axes."""
     measured: dict[tuple[str, int], list[float]] = {}
     for point, values in store.rows(NAME):
         measured.setdefault((point.system, int(point.x)), []).append(values["y"])

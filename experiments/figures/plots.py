@@ -12,7 +12,7 @@ from typing import Any
 import matplotlib
 
 matplotlib.use("Agg")
-matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
+matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text in SVG
 
 from matplotlib import pyplot  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
@@ -26,11 +26,11 @@ COLOURS = {SHIPPED: "tab:blue", PAPER: "tab:red", NETCHAIN: "tab:orange"}
 STYLES = {"ebpf tc": "-", "ebpf xdp": "--", "interp": "-.", "BMv2": ":"}
 
 Series = dict[tuple[str, str], dict[float, list[float]]]
-"""By system and engine: the measurements at each x."""
+"""The measurements at each x, by system and engine."""
 
 
 def series(store: Store, figure: Figure, name: str = "y") -> Series:
-    """What was measured for a figure."""
+    """Return the measurements of a figure."""
     out: Series = defaultdict(lambda: defaultdict(list))
     for point, values in store.rows(figure.curve or figure.name, _place(store, figure)):
         if figure.curve:
@@ -43,13 +43,13 @@ def series(store: Store, figure: Figure, name: str = "y") -> Series:
 
 
 def _place(store: Store, figure: Figure) -> str:
-    """Where what is drawn was measured: on one CPU, if it was, otherwise on all."""
+    """Return the place of a figure's measurements: one CPU if there are any, otherwise all CPUs."""
     return processors.ONE if any(store.rows(figure.curve or figure.name)) else processors.ALL
 
 
 def draw(figure: Figure, store: Store, ceiling: dict[str, float], folder: Path) -> list[Path]:
-    """Write the plot as PNG and SVG. ``ceiling`` is what the load reaches against a bare reflector,
-    by engine.
+    """Write the plot as PNG and SVG. ``ceiling`` is the rate that the load reaches against a bare
+    reflector, by engine.
 
     Engines that differ by orders of magnitude each have a plot of their own, side by side.
     """
@@ -108,7 +108,9 @@ def draw(figure: Figure, store: Store, ceiling: dict[str, float], folder: Path) 
 
 
 def _lines(axes: Axes, by_system: dict[str, dict[float, list[float]]], evenly: bool) -> None:
-    """A line for each system, its spread as a shade; ``evenly`` puts the xs at equal distances."""
+    """Draw a line for each system, its spread as a shade; ``evenly`` puts the xs at equal
+    distances.
+    """
     for system in sorted(by_system, key=list(COLOURS).index):
         by_x = by_system[system]
         xs = sorted(by_x)
@@ -118,11 +120,10 @@ def _lines(axes: Axes, by_system: dict[str, dict[float, list[float]]], evenly: b
 
 
 def ratios(figure: Figure, store: Store) -> list[dict[str, Any]]:
-    """NetCRAQ, as shipped and as in the paper, over NetChain where the paper has a ratio, by engine
-    and CPUs: the median of the
-    pairs' ratios of the rate and its interval; alongside it those of the processor time, and of the
-    programs' own time, that a query takes (NetChain's over NetCRAQ's, so that more is better in all
-    three).
+    """Return the ratios of NetCRAQ, as shipped and as in the paper, to NetChain where the paper has
+    a ratio, by engine and CPUs: the median of the pairs' ratios of the rate and its interval.
+    Included are the ratios of the processor time and of the programs' own time for a query
+    (NetChain's over NetCRAQ's, so that more is better in all three).
     """
     values: dict[tuple[str, str, str, int, float], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for point, row in store.rows(figure.name, None):
@@ -164,7 +165,7 @@ def _order(place: tuple[str, str]) -> tuple[int, int]:
 
 
 def described(of: pairs.Estimate | None) -> dict[str, Any]:
-    """An estimate for ``figures.json``; None is one of no pairs."""
+    """Return an estimate for ``figures.json``; None is an estimate from no pairs."""
     if of is None:
         return {"measured": None, "lowest": None, "highest": None, "pairs": 0, "valid": False}
     return {

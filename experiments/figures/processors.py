@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who works on which processor, and how long.
+"""Which processor does the work, and for how long.
 
-With a switch in the kernel a frame is handled on the CPU that sent it, in software interrupts. A
-switch in a process works where its threads may. So if everything that sends frames may use one CPU
-only (switches, controllers, loads), all forwarding is there: nothing wanders.
+With a switch in the kernel, a frame is handled on the CPU that sent it, in software interrupts. A
+switch in a process works on the CPUs that its threads may use. So if every sender (switches,
+controllers, loads) may use only one CPU, all forwarding happens on that CPU.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ PLACES = (ONE, ALL)
 
 
 def steering() -> bool:
-    """Whether the kernel hands received frames to other CPUs of itself (RPS), so that nothing could
-    be kept on one.
+    """Return whether the kernel hands received frames to other CPUs on its own (RPS). Then no work
+    can be kept on one CPU.
     """
     with contextlib.suppress(OSError):
         return int(Path("/proc/sys/net/core/rps_default_mask").read_text().strip().replace(",", "") or "0", 16) != 0
@@ -34,8 +34,8 @@ def steering() -> bool:
 
 @contextlib.contextmanager
 def placed(where: str) -> Iterator[list[int]]:
-    """Let what is started in the block use the CPUs of a place, and say which: :data:`ONE` is the
-    last of those that this process has.
+    """Let processes started in the block use the CPUs of a place, and yield these CPUs. :data:`ONE`
+    is the last of this process's CPUs.
     """
     before = os.sched_getaffinity(0)
     cpus = sorted(before) if where == ALL else [max(before)]
@@ -47,8 +47,8 @@ def placed(where: str) -> Iterator[list[int]]:
 
 
 def softirq(cpus: Sequence[int]) -> float:
-    """Seconds that these CPUs have handled software interrupts, in whosever context: counted by the
-    clock's interrupts, some 250 a second, and told in hundredths.
+    """Return the seconds that these CPUs have handled software interrupts, in any context. The
+    kernel samples them at the clock interrupt, about 250 a second, and reports hundredths.
     """
     wanted = {f"cpu{cpu}" for cpu in cpus}
     rows = (line.split() for line in Path("/proc/stat").read_text().splitlines())
@@ -56,11 +56,11 @@ def softirq(cpus: Sequence[int]) -> float:
 
 
 def seconds(pids: Iterable[int]) -> float:
-    """What these threads and processes have used of the processors."""
+    """Return the processor time of these threads and processes."""
     return sum(cpu_seconds(pid) for pid in pids)
 
 
-# ---- The kernel's own account of programs ----
+# ---- The kernel's statistics of programs ----
 
 _BPF = {"x86_64": 321, "aarch64": 280}
 _ENABLE_STATS = 32  # BPF_ENABLE_STATS of linux/bpf.h; its only kind, 0, is the run time
@@ -68,8 +68,8 @@ _ENABLE_STATS = 32  # BPF_ENABLE_STATS of linux/bpf.h; its only kind, 0, is the 
 
 @contextlib.contextmanager
 def counted_programs() -> Iterator[bool]:
-    """Have the kernel count the runs of eBPF programs, and their time, during the block. It costs
-    each run some 20 ns. False where that cannot be.
+    """Have the kernel count the runs and the run time of eBPF programs during the block. It costs
+    each run about 20 ns. Yields False if the kernel does not support it.
     """
     number = _BPF.get(platform.machine())
     attribute = ctypes.create_string_buffer(struct.pack("I", 0), 128)
@@ -84,7 +84,7 @@ def counted_programs() -> Iterator[bool]:
 
 
 def programs(pids: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """The eBPF programs that processes hold: nanoseconds and runs, by the program's number."""
+    """Return the eBPF programs that processes hold: nanoseconds and runs, by program ID."""
     found = {}
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -97,7 +97,7 @@ def programs(pids: Iterable[int]) -> dict[int, tuple[int, int]]:
 
 
 def run_between(before: dict[int, tuple[int, int]], after: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """Nanoseconds and runs between two looks at :func:`programs`."""
+    """Return the nanoseconds and runs between two results of :func:`programs`."""
     ns = runs = 0
     for number, (time, count) in after.items():
         old = before.get(number, (0, 0))

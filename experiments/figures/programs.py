@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one switch's program takes for one packet, in nanoseconds: NetChain's, NetCRAQ's as in the
-paper, and NetCRAQ's as shipped, side by side on the engines that run in this process
+"""The time in nanoseconds that one switch's program takes for one packet: NetChain's, NetCRAQ's as
+in the paper, and NetCRAQ's as shipped, side by side on the engines that run in this process
 (``bin/netcraq-programs``).
 """
 
@@ -59,13 +59,13 @@ SUMS: dict[str, dict[str, dict[str, int]]] = {
         }
     },
 }
-"""How often a chain of four processes which kind of packet for a query of the client at the head.
-The entry "" is for all systems that have none of their own.
+"""How often a chain of four processes each kind of packet for a query of the client at the head.
+The entry "" is for all systems without an entry.
 """
 
 
 def measure(store: Store, engines: list[str]) -> list[str]:
-    """Measure what is not there yet. Returns what gave no figure."""
+    """Make the missing measurements. Returns the failures."""
     failures = []
     for engine in engines:
         point = Point(NAME, "all", engine, 1, 0.0, 0)
@@ -79,7 +79,7 @@ def measure(store: Store, engines: list[str]) -> list[str]:
 
 
 def run(engine: str, *more: str, rounds: int = ROUNDS) -> list[dict[str, Any]]:
-    """All rounds of all cases on one engine."""
+    """Run all rounds of all cases on one engine."""
     command = ["bin/netcraq-programs", "--engines", engine, "--rounds", str(rounds), *more]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -88,7 +88,7 @@ def run(engine: str, *more: str, rounds: int = ROUNDS) -> list[dict[str, Any]]:
 
 
 def rounds(results: list[dict[str, Any]]) -> dict[tuple[str, str], list[float]]:
-    """The rounds by system and kind, with the sums."""
+    """Return the rounds by system and kind, with the sums over the kinds of a query."""
     each = {(row["system"], row["kind"]): row["rounds"] for row in results}
     for system in dict.fromkeys(system for system, _ in list(each)):
         for name, by_system in SUMS.items():
@@ -102,7 +102,7 @@ def rounds(results: list[dict[str, Any]]) -> dict[tuple[str, str], list[float]]:
 
 
 def rows(store: Store) -> list[dict[str, Any]]:
-    """For each engine and kind, what each system takes, and NetChain's time over it."""
+    """Return, for each engine and kind, each system's time, and NetChain's time divided by it."""
     out = []
     for point, values in store.rows(NAME, None):
         each = rounds(values["results"])
@@ -121,7 +121,7 @@ def rows(store: Store) -> list[dict[str, Any]]:
 
 
 def write_csv(store: Store, folder: Path) -> bool:
-    """``programs.csv``: every round. False if nothing was measured."""
+    """Write every round to ``programs.csv``. Returns False if there are no measurements."""
     measured = list(store.rows(NAME, None))
     if not measured:
         return False
@@ -138,13 +138,13 @@ def write_csv(store: Store, folder: Path) -> bool:
 
 
 def said(of: pairs.Estimate, digits: int) -> str:
-    """An estimate for people; ``~`` marks an uncertain one."""
+    """Format an estimate; ``~`` marks an uncertain one."""
     mark = "" if of.measured else "~"
     return f"{mark}{of.middle:.{digits}f} ({of.low:.{digits}f} to {of.high:.{digits}f})"
 
 
 def section(store: Store) -> str:
-    """The report's part: a table for each engine."""
+    """Return the report's part: a table for each engine."""
     parts = [f"<h2 id={NAME}>{TITLE}</h2><p>{html.escape(explanation)}</p>"]
     measured = rows(store)
     for engine in dict.fromkeys(row["engine"] for row in measured):

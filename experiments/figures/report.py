@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report: one HTML file that needs no other, with each figure, what it shows, and what the
-paper has.
+"""The report: one self-contained HTML file with each figure, its explanation, and the paper's
+value.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ td.n{text-align:right;white-space:nowrap}.short{color:#a40}.why{font-size:90%;co
 
 
 class Described(Protocol):
-    """A figure, as far as the report is concerned."""
+    """A figure, as the report uses it."""
 
     @property
     def name(self) -> str:
-        """Of its files in ``figures/``."""
+        """The name of its files in ``figures/``."""
 
     @property
     def title(self) -> str:
-        """For people."""
+        """The title."""
 
     @property
     def explanation(self) -> str:
-        """What it shows, and how it was measured."""
+        """What the figure shows, and how it was measured."""
 
 
 UNCERTAIN = (
@@ -42,13 +42,15 @@ UNCERTAIN = (
 
 
 def median(row: dict[str, Any], before: str = "", after: str = "") -> str:
-    """The median of a ratio. The mark goes around a certain one; an uncertain one has a ``~``."""
+    """Format the median of a ratio. ``before`` and ``after`` enclose a certain one; an uncertain
+    one has a ``~``.
+    """
     return f"{before}{row['measured']:.2f}{after}" if row["valid"] else f"~{row['measured']:.2f}"
 
 
 def said(row: dict[str, Any], before: str = "", after: str = "") -> str:
-    """A ratio for people, with its interval: ``1.84 (1.80 to 1.90)``; an uncertain one with its
-    pairs.
+    """Format a ratio with its interval: ``1.84 (1.80 to 1.90)``; an uncertain one also has its
+    number of pairs.
     """
     if row["measured"] is None:
         return ""
@@ -57,7 +59,7 @@ def said(row: dict[str, Any], before: str = "", after: str = "") -> str:
 
 
 def overview(rows: list[dict[str, Any]]) -> str:
-    """All ratios, an engine on its CPUs a column."""
+    """Return a table of all ratios, with a column for each engine and its CPUs."""
     places = list(dict.fromkeys((row["engine"], row["cpus"]) for row in rows))
     parts = [
         "<table><tr><th>over NetChain<th>system<th>the paper"
@@ -85,7 +87,9 @@ def overview(rows: list[dict[str, Any]]) -> str:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """A figure's ratios alongside the paper's, with why where one falls short."""
+    """Return a table of a figure's ratios and the paper's, with an explanation for those below the
+    paper's.
+    """
     parts = [
         "<table><tr><th>over NetChain<th>system<th>engine<th>CPUs<th>the paper<th>queries a second"
         "<th>processor time a query<th>programs' time a query<th>pairs</tr>"
@@ -109,7 +113,9 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def peers_section(folder: Path, rows: list[dict[str, Any]], absent: dict[str, str]) -> str:
-    """NetCRAQ alongside etcd, Redis and memcached; which of them this machine has not, and why."""
+    """Return the comparison with etcd, Redis and memcached; those missing on this machine are
+    listed with the reason.
+    """
     parts = [f"<h2 id={peers.NAME}>{peers.TITLE}</h2><p>{html.escape(peers.explanation)}</p>"]
     parts.append(
         f"<img alt='{peers.TITLE}' src='data:image/png;base64,{base64.b64encode((folder / f'{peers.NAME}.png').read_bytes()).decode()}'>"
@@ -134,8 +140,8 @@ def write(
     failures: list[str],
     sections: list[str],
 ) -> None:
-    """Write the report. The plots must be alongside it, in ``figures/``. ``sections`` are more of
-    it, as HTML, before the figures.
+    """Write the report. The plots must be next to it, in ``figures/``. ``sections`` are additional
+    parts, as HTML, before the figures.
     """
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>NetCRAQ: the evaluation</title><style>{STYLE}</style><h1>NetCRAQ against "

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every measurement, as it was made: one JSON object a line, so that a run that was interrupted
-continues where it was.
-"""
+"""All measurements: one JSON object a line, so that an interrupted run can continue."""
 
 from __future__ import annotations
 
@@ -14,9 +12,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Point:
-    """One thing that is measured once: of a figure, a system on an engine, ``nodes`` switches, at
-    ``x``, for the ``repetition``-th time. The two systems' points of one number are a
-    pair, measured one after the other.
+    """One measurement: of a figure, a system on an engine, ``nodes`` switches, at ``x``, in
+    repetition ``repetition``. The points of both systems with the same number are a pair, measured
+    one after the other.
     """
 
     figure: str
@@ -26,11 +24,11 @@ class Point:
     x: float
     repetition: int
     cpus: str = "one"
-    """What everything that forwards could use (:data:`experiments.figures.processors.PLACES`)."""
+    """The CPUs for all forwarding (:data:`experiments.figures.processors.PLACES`)."""
 
 
 class Store:
-    """The measurements in a file. Those of another commit, or measured for another time, do not
+    """The measurements in a file. Measurements of another commit, or with another duration, do not
     count.
     """
 
@@ -46,23 +44,23 @@ class Store:
 
     @classmethod
     def last(cls, path: Path) -> Store:
-        """The measurements that were made under the same conditions as the last one in a file."""
+        """Return the measurements with the same conditions as the last one in a file."""
         lines = path.read_text().splitlines() if path.exists() else []
         return cls(path, json.loads(lines[-1])["conditions"] if lines else {})
 
     def get(self, point: Point) -> dict[str, Any] | None:
-        """What was measured for a point, None if nothing was."""
+        """Return the measurement of a point, None if there is none."""
         return self._rows.get(point)
 
     def add(self, point: Point, values: dict[str, Any]) -> None:
-        """Keep a measurement."""
+        """Add a measurement."""
         self._rows[point] = values
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as file:
             file.write(json.dumps({"point": asdict(point), "values": values, "conditions": self.conditions}) + "\n")
 
     def rows(self, figure: str, cpus: str | None = "one") -> Iterator[tuple[Point, dict[str, Any]]]:
-        """The measurements of a figure in one place; None: in all."""
+        """Yield the measurements of a figure in one place; None: in all."""
         return (
             (point, values)
             for point, values in self._rows.items()

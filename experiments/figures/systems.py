@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NetCRAQ, NetCRAQ as in the paper, and NetChain, brought up on the same switches and links, all at
-once, under the same load made in the kernel.
+"""NetCRAQ, NetCRAQ as in the paper, and NetChain, all up at once on equal switches and links, under
+the same load made in the kernel.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ PAPER = "NetCRAQ as in the paper"
 NETCHAIN = "NetChain"
 SYSTEMS = (SHIPPED, PAPER, NETCHAIN)
 BITS = 128
-"""Of values: the paper's."""
+"""The values' size, as in the paper."""
 
 
 class Failed(Exception):
-    """A measurement that gave no figure, with what was said."""
+    """A failed measurement, with the error output."""
 
 
 class Network:
-    """A line of switches, a host at each, all of them members of one chain: ``h1`` is at
-    the head.
+    """A line of switches, each with a host, all of them members of one chain: ``h1`` is at the
+    head.
     """
 
     def __init__(self, system: str, net: ChainNetwork, file: Path, cpus: Sequence[int]) -> None:
@@ -47,7 +47,7 @@ class Network:
         self.net = net
         self.cpus = cpus
         self.best: dict[tuple[Any, ...], int] = {}
-        """Queries on their way at which a load had the highest rate, by what the load was."""
+        """The number of outstanding queries with the highest rate, by load."""
         self._file = file
         self._filled = False
         self._home = os.readlink("/proc/thread-self/ns/net")
@@ -55,10 +55,12 @@ class Network:
         self._in_kernel = net.running_engine.startswith("ebpf")
 
     def sent(self) -> Sent:
-        """What left all switch ports, and what hosts sent into them, since they were made."""
+        """Return the traffic that left all switch ports, and that hosts sent into them, since their
+        creation.
+        """
         if os.readlink("/proc/thread-self/ns/net") == self._home:
             return self.net.sent()
-        with network_namespaces.entered(self._processes[0]):  # switches are where the network is
+        with network_namespaces.entered(self._processes[0]):  # switches are in the network's namespace
             return self.net.sent()
 
     def _command(
@@ -90,18 +92,18 @@ class Network:
     def load(
         self, host: str, *, writes: int = 0, outstanding: int = 32, seconds: float = 0.5, dirty_ttl: int = 0
     ) -> dict[str, Any]:
-        """Put load on the chain from a host and return the report of the load:
-        ``queriesPerSecond``, ``latencyMicros``, ``cpuMicros`` and more. The latter is the processor
-        time of a query: what the CPUs took for software interrupts where the switches are in the
-        kernel, otherwise what the switches' processes took (in which those run that they cause).
+        """Put load on the chain from a host and return the load's report: ``queriesPerSecond``,
+        ``latencyMicros``, ``cpuMicros`` and more. ``cpuMicros`` is the processor time of a query:
+        for switches in the kernel the CPUs' time in software interrupts, otherwise the time of the
+        switches' processes, which includes the interrupts that they cause.
 
         ``writes`` of 100 queries are writes. With ``dirty_ttl``, :data:`DIRTY_KEYS` keys are kept
-        dirty by writes that live for so many hops; NetChain has no such keys. Failed where a value
-        was wrong, or an answer was an error.
+        dirty by writes that live for that many hops; NetChain has no dirty keys. Raises Failed if a
+        value was wrong, or a reply was an error.
         """
         self.fill()
         if dirty_ttl and self.system == SHIPPED:
-            self._filled = False  # they stay dirty
+            self._filled = False  # the keys stay dirty
         command = self._command(
             writes=writes, outstanding=outstanding, seconds=seconds, dirty_ttl=dirty_ttl, fill=bool(dirty_ttl)
         )
@@ -117,7 +119,7 @@ class Network:
         return processors.softirq(self.cpus) if self._in_kernel else processors.seconds(self._processes)
 
     def fill(self) -> None:
-        """Give the keys values that a load can check, if they have not got them."""
+        """Write values that a load can check to the keys, unless they have them."""
         if not self._filled:
             command = self._command(writes=0, outstanding=1, seconds=0.02)
             done = self.net.execute("h1", command, timeout=60, check=False)
@@ -125,8 +127,9 @@ class Network:
             self._filled = True
 
     def program_time(self, host: str, *, writes: int, outstanding: int, seconds: float) -> tuple[float, float] | None:
-        """What the switches' eBPF programs take for a query, in nanoseconds, and how often they run
-        for it, as the kernel counts it. None where there are none, or the kernel does not count.
+        """Return the time in nanoseconds that the switches' eBPF programs take for a query, and how
+        often they run for it, as the kernel counts. None if there are no such programs, or the
+        kernel does not count.
         """
         with processors.counted_programs() as counted:
             if not counted or not (before := processors.programs(self._processes)):
@@ -166,15 +169,15 @@ class Network:
         try:
             report = json.loads(out)
             failed, wrong = report["failed"], report["wrong"]
-        except (ValueError, KeyError):  # an error, perhaps as JSON
+        except (ValueError, KeyError):  # an error message, perhaps as JSON
             raise Failed(f"{' '.join(command)}: {err.strip() or out.strip()}") from None
         if code != 0 or failed or wrong:
             raise Failed(f"{' '.join(command)}: {failed} failed, {wrong} wrong: {err.strip()}")
         return report
 
     def dirty_keys(self, *, writes: int, seconds: float) -> float:
-        """How many of the keys are dirty at the head at a time, under such a load from ``h1``: as
-        often as there is time, one key is looked at.
+        """Return how many of the keys are dirty at the head on average under such a load from
+        ``h1``. It samples the state of one random key as often as there is time.
         """
         self.fill()
         command = self._command(writes=writes, outstanding=32, seconds=seconds + 0.5, fill=False)
@@ -183,7 +186,7 @@ class Network:
             time.sleep(0.5)  # the keys get their values first
             looks, dirty, until = 0, 0, time.monotonic() + seconds
             while time.monotonic() < until:
-                # three digits: the name is no other's prefix
+                # three digits: the name is not a prefix of another key's name
                 state = self.net.admin.key_states(f"/figures/{pick.randrange(100, KEYS)}")
                 looks += 1
                 dirty += state[0]["status"] == "DIRTY"
@@ -198,7 +201,7 @@ DIRTY_KEYS = 16
 
 @contextlib.contextmanager
 def together(engine: str, nodes: int, where: str = processors.ONE) -> Iterator[dict[str, Network]]:
-    """Bring all systems up at once, each in a network namespace of its own, on the processors of a
+    """Bring up all systems at once, each in a network namespace of its own, on the processors of a
     place.
     """
     with processors.placed(where) as cpus, contextlib.ExitStack() as stack:
@@ -207,19 +210,19 @@ def together(engine: str, nodes: int, where: str = processors.ONE) -> Iterator[d
 
 @contextlib.contextmanager
 def network(system: str, engine: str, nodes: int, cpus: Sequence[int] = (0,)) -> Iterator[Network]:
-    """Bring a system up on ``nodes`` switches of an engine (a key of
-    :data:`experiments.bench.ENGINES`). Loads begin on ``cpus``, in turn.
+    """Bring up a system on ``nodes`` switches of an engine (a key of
+    :data:`experiments.bench.ENGINES`). Loads start on ``cpus``, in turn.
     """
     checked = topology(nodes, BITS)
-    # With all CPUs taken by the load, the controller's renewals come late; a lease that runs out is
-    # not what is measured.
+    # When the load uses all CPUs, the controller's renewals are late, so the lease is long: its
+    # expiry is not measured here.
     checked = replace(checked, chains=(replace(checked.chains[0], lease_ms=20_000),))
     with tempfile.TemporaryDirectory(prefix="netcraq-figures-") as out, network_namespaces.private():
         file = Path(out) / "topology.json"
         with ChainNetwork(checked, **ENGINES[engine], out=Path(out) / "network", controller=system == SHIPPED) as net:
             if system == SHIPPED:
-                # Without first values: the load writes them, and a burst of so many writes is more
-                # than BMv2's queues take.
+                # Without initial values: the load writes them, because a burst of so many writes
+                # exceeds BMv2's queues.
                 added = net.admin.add_keys(checked.chains[0].name, {f"/figures/{i}": None for i in range(KEYS)})
                 if refused := [key["error"] for key in added if key.get("error")]:
                     raise Failed(f"{len(refused)} of {KEYS} keys could not be placed: {refused[0]}")
@@ -238,7 +241,7 @@ CONTROLLERS = {
 
 @contextlib.contextmanager
 def _controlled(controller: list[str], file: Path) -> Iterator[None]:
-    """A system's controller, ready."""
+    """Run a system's controller, ready."""
     command = [*DIE_WITH_PARENT, *controller, "--topology", str(file)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -6,5 +6,5 @@
 // in place of millions: all systems then find their entries in the same level of the CPU's cache.
 //
 // A program runs by BPF_PROG_TEST_RUN. Before each run [replay] puts the request back, since a
-// program turns it into the answer. The time of replay alone is subtracted.
+// program turns it into the answer. The time that replay takes is subtracted.
 package kernelpeers

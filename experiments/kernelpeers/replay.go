@@ -32,7 +32,8 @@ func newReplay(frame []byte, shift int32) (_ *replay, err error) {
 			r.Close()
 		}
 	}()
-	r.template, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(frame)), MaxEntries: 1})
+	r.template, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(frame)),
+		MaxEntries: 1})
 	if err != nil {
 		return nil, fmt.Errorf("the map of the frame: %w", err)
 	}

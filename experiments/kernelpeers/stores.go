@@ -29,7 +29,8 @@ func frameTo(port uint16, payload []byte) ([]byte, error) {
 // BMC opens BMC's cache (bmc/ of its repository) for a GET that it answers. The key has 16
 // bytes.
 func BMC(checkout string) ([]*Peer, error) {
-	const key = "netcraq/key00001" // with less than 12 bytes, BMC leaves the request to memcached
+	// BMC leaves a request with a key of less than 12 bytes to memcached.
+	const key = "netcraq/key00001"
 	// memcached's header for UDP: request 0, datagram 0 of 1
 	frame, err := frameTo(11211, append([]byte{0, 0, 0, 0, 0, 1, 0, 0}, "get "+key+"\r\n"...))
 	if err != nil {
@@ -90,7 +91,7 @@ func DINT(checkout string) (peers []*Peer, err error) {
 				binary.NativeEndian.PutUint64(entry, key)
 				copy(entry[8*keysPerEntry:], long)
 				entry[(8+valueBytes+4)*keysPerEntry] = 1 // valid
-				// Every entry holds the key, so the place that the program's hash gives it is not needed.
+				// Every entry holds the key, so its place by the program's hash is not needed.
 				for i := range uint32(entries) {
 					if err := cache.Put(i, entry); err != nil {
 						return err

@@ -21,7 +21,7 @@ const (
 
 type opener = func(*testing.T, *bmv2json.Program) device
 
-// clean fails the test unless a key is clean at a switch, with this value.
+// clean fails the test unless a key is clean at a switch and has this value.
 func (n *network) clean(sw, key int, want uint64) {
 	n.t.Helper()
 	if r, w := n.register(sw, "read_index", key), n.register(sw, "write_index", key); r != 0 || w != 0 {
@@ -32,7 +32,7 @@ func (n *network) clean(sw, key int, want uint64) {
 	}
 }
 
-// dirty fails the test unless a key has so many dirty versions at a switch, the newest with this
+// dirty fails the test unless a key has this many dirty versions at a switch, the newest with this
 // value.
 func (n *network) dirty(sw, key, versions int, newest uint64) {
 	n.t.Helper()
@@ -44,7 +44,7 @@ func (n *network) dirty(sw, key, versions int, newest uint64) {
 	}
 }
 
-// expect fails the test unless an answer is as it should be.
+// expect fails the test unless an answer has this operation, sender and value.
 func (n *network) expect(a answer, op Op, from int, v uint64) {
 	n.t.Helper()
 	if addr := n.topo.Switches[from].Address; a.Op != op || a.from != addr || number(a.Value) != v {
@@ -52,11 +52,11 @@ func (n *network) expect(a answer, op Op, from int, v uint64) {
 	}
 }
 
-// beforeTail loses WRITEs on the way to the tail.
+// beforeTail drops WRITEs on the way to the tail.
 func beforeTail(at end, p *Packet) bool { return at.sw == tail && p.Op == Write }
 
-// TestWriteAndCleanReads: a write is acknowledged to its client, wherever that is, and once. Then
-// every switch answers reads by itself.
+// TestWriteAndCleanReads: a write is acknowledged exactly once to its client, at any switch. Then
+// every switch answers reads itself.
 func TestWriteAndCleanReads(t *testing.T) {
 	eachEngine(t, func(t *testing.T, open opener) {
 		n := newNetwork(t, length, open)
@@ -64,7 +64,8 @@ func TestWriteAndCleanReads(t *testing.T) {
 			v := uint64(10 + client)
 			n.runs = 0
 			n.expect(n.ask(client, Packet{Op: Write, Key: 7, Value: value(v)}), Acknowledge, tail, v)
-			// From the client's switch to the head, down the chain, and from the tail once to each.
+			// The path: from the client's switch to the head, down the chain, and from the tail
+			// once to each switch.
 			if want := client + length + length - 1; n.runs != want {
 				t.Errorf("a write from h%d is processed %d times, want %d", client+1, n.runs, want)
 			}
@@ -80,7 +81,7 @@ func TestWriteAndCleanReads(t *testing.T) {
 	})
 }
 
-// TestNeverWritten: what was never written reads as zeros.
+// TestNeverWritten: a key that was never written reads as zeros.
 func TestNeverWritten(t *testing.T) {
 	n := newNetwork(t, 2, newInterpreted)
 	n.expect(n.ask(0, Packet{Op: Read, Key: Keys - 1}), ReadReply, 0, 0)
@@ -93,8 +94,8 @@ func TestChainOfOne(t *testing.T) {
 	n.expect(n.ask(0, Packet{Op: Read}), ReadReply, 0, 3)
 }
 
-// TestDirtyReads: while a write is on its way, head and middle send reads to the tail, which
-// answers with what it has committed.
+// TestDirtyReads: while a write is in flight, head and middle forward reads to the tail, which
+// answers with its committed value.
 func TestDirtyReads(t *testing.T) {
 	eachEngine(t, func(t *testing.T, open opener) {
 		n := newNetwork(t, length, open)
@@ -116,8 +117,8 @@ func TestDirtyReads(t *testing.T) {
 	})
 }
 
-// TestDirtyReadAtTheTail: a node that becomes the tail with dirty versions answers with the newest,
-// which every node before it has.
+// TestDirtyReadAtTheTail: a node that becomes the tail with dirty versions answers with the newest
+// version, which every node before it has.
 func TestDirtyReadAtTheTail(t *testing.T) {
 	eachEngine(t, func(t *testing.T, open opener) {
 		n := newNetwork(t, length, open)
@@ -131,7 +132,7 @@ func TestDirtyReadAtTheTail(t *testing.T) {
 		role.Params["is_tail"] = 1
 		n.apply(n.devices[middle], Node{Entries: []p4rt.Entry{role}})
 		n.expect(n.ask(middle, Packet{Op: Read, Key: 7}), ReadReply, middle, 3)
-		// Its next write makes it clean.
+		// The next write makes the key clean.
 		n.send(0, Packet{Op: Write, Key: 7, Value: value(4)})
 		n.run()
 		n.clean(middle, 7, 4)
@@ -139,7 +140,7 @@ func TestDirtyReadAtTheTail(t *testing.T) {
 	})
 }
 
-// TestOrder: an ACKNOWLEDGE leaves a key dirty that has a newer version; a late one changes
+// TestOrder: an ACKNOWLEDGE leaves a key with a newer version dirty. A late ACKNOWLEDGE changes
 // nothing.
 func TestOrder(t *testing.T) {
 	eachEngine(t, func(t *testing.T, open opener) {
@@ -155,7 +156,7 @@ func TestOrder(t *testing.T) {
 		if len(n.held) != 2 {
 			t.Fatalf("%d acknowledgements on their way, want 2", len(n.held))
 		}
-		n.push(n.held[0].at, n.held[0].frame) // of the first write
+		n.push(n.held[0].at, n.held[0].frame) // the ACKNOWLEDGE of the first write
 		n.run()
 		n.dirty(head, 7, 2, 2)
 		if got := n.inbox[0]; len(got) != 1 || number(got[0].Value) != 1 {
@@ -165,7 +166,7 @@ func TestOrder(t *testing.T) {
 		n.push(n.held[1].at, n.held[1].frame)
 		n.run()
 		n.clean(head, 7, 2)
-		n.push(n.held[0].at, n.held[0].frame) // the first once more
+		n.push(n.held[0].at, n.held[0].frame) // the first ACKNOWLEDGE once more
 		n.run()
 		for sw := range length {
 			n.clean(sw, 7, 2)
@@ -173,7 +174,7 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestStaleWrite: a write that was overtaken on its way is dropped, at a replica and at the tail.
+// TestStaleWrite: a write that another has overtaken is dropped, at a replica and at the tail.
 func TestStaleWrite(t *testing.T) {
 	eachEngine(t, func(t *testing.T, open opener) {
 		for _, sw := range []int{middle, tail} {
@@ -223,8 +224,8 @@ func TestFull(t *testing.T) {
 	})
 }
 
-// TestLostWrites: a key whose cells are all taken by writes that were lost takes no more of them,
-// as the paper has it. Reads continue.
+// TestLostWrites: a key whose cells are all taken by lost writes accepts no further writes, as in
+// the paper. Reads continue.
 func TestLostWrites(t *testing.T) {
 	n := newNetwork(t, length, newInterpreted)
 	n.lose = beforeTail
@@ -241,7 +242,7 @@ func TestLostWrites(t *testing.T) {
 	n.expect(n.ask(0, Packet{Op: Read, Key: 7}), ReadReply, tail, 0)
 }
 
-// TestNumbersGoRound: after 16,383 comes 1, and it is newer.
+// TestNumbersGoRound: the number after 16,383 is 1, and it is newer.
 func TestNumbersGoRound(t *testing.T) {
 	eachEngine(t, func(t *testing.T, open opener) {
 		n := newNetwork(t, length, open)
@@ -275,7 +276,7 @@ func TestAccesses(t *testing.T) {
 	})
 }
 
-// TestDropped are frames that a switch sends nothing for.
+// TestDropped: a switch drops these frames and sends nothing.
 func TestDropped(t *testing.T) {
 	eachEngine(t, func(t *testing.T, open opener) {
 		n := newNetwork(t, length, open)
@@ -309,7 +310,7 @@ func TestDropped(t *testing.T) {
 	})
 }
 
-// TestNoRole: a switch that the control plane has said nothing about only routes.
+// TestNoRole: a switch without entries from the control plane only routes.
 func TestNoRole(t *testing.T) {
 	n := newNetwork(t, 2, newInterpreted)
 	d := newInterpreted(t, n.program)
@@ -341,7 +342,7 @@ func TestOverhead(t *testing.T) {
 	}
 }
 
-// TestPlanRefuses: what the program cannot serve.
+// TestPlanRefuses: Plan refuses topologies that the program cannot serve.
 func TestPlanRefuses(t *testing.T) {
 	text := line(3)
 	for name, change := range map[string]string{

@@ -12,7 +12,7 @@ import (
 )
 
 // resend is how long a client waits for an answer before it sends its request again. The paper's
-// clients wait as long (section V).
+// clients use the same time (section V).
 const resend = 50 * time.Millisecond
 
 // AskNode sends a request to a node until the answer comes, or ctx ends, and returns the answer and
@@ -53,7 +53,7 @@ func AskNode(ctx context.Context, node netip.Addr, p Packet) (*Packet, netip.Add
 	}
 }
 
-// SendWithTTL sends a packet that a switch drops once it has passed so many, and waits for nothing.
+// SendWithTTL sends a packet that is dropped after ttl switches, and does not wait for an answer.
 func SendWithTTL(node netip.Addr, p Packet, ttl int) error {
 	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(node, Port)))
 	if err != nil {

@@ -19,16 +19,16 @@ import (
 	"github.com/netcraq/netcraq/p4src/paper"
 )
 
-// Node is what the control plane writes into one switch: all of it when the switch starts, and
-// nothing later (the paper's section III-A).
+// Node is everything that the control plane writes into one switch. It writes once, when the switch
+// starts (the paper's section III-A).
 type Node struct {
 	Entries []p4rt.Entry
 	Groups  []p4rt.Group
 }
 
-// Plan returns what each switch of a topology gets, by name. The first chain is used. Every switch
-// must be one of its members, and there may be only one way between two switches: an ACKNOWLEDGE
-// spreads along the links, away from the tail, and on the way to the client.
+// Plan returns each switch's Node, by switch name. It uses the first chain. Every switch must be
+// one of its members, and there may be only one path between two switches, because an ACKNOWLEDGE
+// is forwarded along the links away from the tail and towards the client.
 func Plan(t *topology.Topology) (map[string]Node, error) {
 	if len(t.Chains) == 0 {
 		return nil, errors.New("the topology has no chain: declare one")
@@ -41,7 +41,7 @@ func Plan(t *topology.Topology) (map[string]Node, error) {
 		}
 		for _, p := range s.Ports {
 			if p.Peer != nil {
-				links++ // once at each end
+				links++ // counted at each of its two ends
 			}
 		}
 	}
@@ -70,7 +70,7 @@ func Plan(t *topology.Topology) (map[string]Node, error) {
 				n.Entries = append(n.Entries, route(h.IP, hop.Peer.MAC, hop.Number))
 			}
 		}
-		up, _ := graph.NextHop(name, tail.Name) // at the tail: no port
+		up, _ := graph.NextHop(name, tail.Name) // at the tail there is no port
 		for _, p := range s.Ports {
 			n.Groups = append(n.Groups, acknowledgements(p, tree[name], p.Number == up.Number)...)
 		}
@@ -91,8 +91,9 @@ func route(to netip.Addr, mac net.HardwareAddr, port uint32) p4rt.Entry {
 		Params: p4rt.Params{"dst_mac": mac, "port": port}}
 }
 
-// acknowledgements is the multicast group for ACKNOWLEDGEs whose client is behind a port: that
-// port, unless they have come from there, and those to the nodes that are farther from the tail.
+// acknowledgements returns the multicast group for ACKNOWLEDGEs whose client is behind a port: the
+// ports to nodes farther from the tail, and the client's port unless the ACKNOWLEDGE came from
+// there.
 func acknowledgements(client topology.Port, farther []uint32, cameFromThere bool) []p4rt.Group {
 	ports := slices.Clone(farther)
 	if !cameFromThere && !slices.Contains(ports, client.Number) {
@@ -109,7 +110,7 @@ func acknowledgements(client topology.Port, farther []uint32, cameFromThere bool
 }
 
 // Start connects to the switches, loads the program and writes the plan. It returns when all
-// switches have everything. The connections last as long as ctx.
+// switches have all entries. The connections last until ctx ends.
 func Start(ctx context.Context, t *topology.Topology, log *slog.Logger) error {
 	plan, err := Plan(t)
 	if err != nil {
@@ -160,7 +161,7 @@ func Start(ctx context.Context, t *topology.Topology, log *slog.Logger) error {
 	return nil
 }
 
-// updates writes everything into a switch that has just been loaded.
+// updates returns the P4Runtime updates for a switch with a newly loaded program.
 func (n Node) updates(info *p4rt.Info) (out []*v1.Update, err error) {
 	var entries []*v1.TableEntry
 	for _, e := range n.Entries {

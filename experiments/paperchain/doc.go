@@ -8,5 +8,5 @@
 //	                              dirty? ───────────────────────────────▶ reply
 //
 // The program has no sessions, leases, access control or watches, and nothing here handles
-// failures: p4src/paper/README.md says what is the paper's and what is not.
+// failures. p4src/paper/README.md says which parts the paper has.
 package paperchain

@@ -9,14 +9,14 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// operation is what a client asked, and what it was told.
+// operation is a client's request and its answer.
 type operation struct {
 	key   int
 	write bool
 	value uint64
 }
 
-// register is a key as its clients may see it: a register that starts with 0.
+// register models a key for its clients: a register that starts with 0.
 var register = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		var out [keys][]porcupine.Operation
@@ -38,8 +38,8 @@ var register = porcupine.Model{
 
 const keys = 3
 
-// TestHistories: while links hold back frames and lose some, what clients at all switches are told
-// is linearizable.
+// TestHistories: the answers to clients at all switches are linearizable while links delay and lose
+// frames.
 func TestHistories(t *testing.T) {
 	for seed := range uint64(300) {
 		dice := rand.New(rand.NewPCG(seed, 41))
@@ -47,7 +47,7 @@ func TestHistories(t *testing.T) {
 		n.lose = func(end, *Packet) bool { return dice.IntN(60) == 0 }
 		var history []porcupine.Operation
 		clock, written := int64(0), uint64(0)
-		for range 6 { // rounds: each ends when no frame is on its way
+		for range 6 { // a round ends when no frame is in flight
 			var asked [length]*porcupine.Operation
 			for moves := 0; ; moves++ {
 				clock++
@@ -76,7 +76,7 @@ func TestHistories(t *testing.T) {
 					}
 				}
 			}
-			for _, o := range asked { // without an answer: a write may be executed at any time, or never
+			for _, o := range asked { // an unanswered write may be executed at any time, or never
 				if o != nil && o.Input.(operation).write {
 					o.Return = math.MaxInt64
 					history = append(history, *o)

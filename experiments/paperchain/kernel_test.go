@@ -22,8 +22,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// eachEngine runs a test on the interpreter, and on the eBPF engine at both hooks, where the
-// interpreter gets the same frames and must send the same.
+// eachEngine runs a test on the interpreter, and on the eBPF engine at both hooks. There the
+// interpreter gets the same frames and must send the same frames.
 func eachEngine(t *testing.T, f func(t *testing.T, open func(*testing.T, *bmv2json.Program) device)) {
 	t.Run("interp", func(t *testing.T) { f(t, newInterpreted) })
 	for _, hook := range []ebpf.Hook{ebpf.HookTC, ebpf.HookXDP} {
@@ -36,7 +36,7 @@ func eachEngine(t *testing.T, f func(t *testing.T, open func(*testing.T, *bmv2js
 	}
 }
 
-// mirrored is a switch in the kernel, and one on the interpreter that gets the same.
+// mirrored is a switch in the kernel, and a switch on the interpreter with the same input.
 type mirrored struct {
 	target.Pipeline // of the kernel's
 	t               *testing.T
@@ -50,8 +50,8 @@ const ports = 3
 func newMirrored(t *testing.T, program *bmv2json.Program, hook ebpf.Hook) device {
 	t.Helper()
 	m := &mirrored{t: t, other: newInterpreted(t, program).(*interpreted), sockets: map[uint32]int{}}
-	// The namespace is this thread's until the end of this function. It lives as long as the switch
-	// and the sockets.
+	// This thread keeps the namespace until this function ends. The namespace lives as long as the
+	// switch and the sockets.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	home, err := netns.Get()
@@ -92,7 +92,7 @@ func newMirrored(t *testing.T, program *bmv2json.Program, hook ebpf.Hook) device
 
 func (m *mirrored) pipeline() target.Pipeline { return m }
 
-// What is written is written into both.
+// Every P4Runtime write goes to both switches.
 
 func (m *mirrored) InsertEntry(table string, e *target.TableEntry) error {
 	return errors.Join(m.Pipeline.InsertEntry(table, e), m.other.p.InsertEntry(table, e))
@@ -120,7 +120,7 @@ func (m *mirrored) ReadRegister(name string, index int) ([]byte, error) {
 }
 
 // process waits until as many frames came out of the kernel as the interpreter sends, and a moment
-// longer for those that should not come.
+// longer to detect extra frames.
 func (m *mirrored) process(port uint32, frame []byte) []interp.Out {
 	m.t.Helper()
 	want := m.other.process(port, frame)

@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/internal/kernelload"
 )
 
-// Load is the paper's side of the kernel's load: the load that measures NetCRAQ and NetChain, with
-// the paper's packets.
+// Load implements the in-kernel load that also measures NetCRAQ and NetChain, with the paper's
+// packets.
 type Load struct {
 	Node netip.Addr // the member that READs go to
 	Head netip.Addr // the member that WRITEs go to

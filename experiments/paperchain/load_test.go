@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// TestLoad puts the kernel's load on a chain of one, on the interpreter. In the second run the
-// switch's values are spoilt on their way, and in the third its answers are those to other keys.
+// TestLoad runs the in-kernel load against a chain of one, on the interpreter: with unchanged
+// answers, and with answers whose value, key or operation is changed.
 func TestLoad(t *testing.T) {
 	if err := ebpf.Probe(); err != nil {
 		t.Skipf("eBPF is not available: %v", err)
@@ -49,7 +49,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// loaded runs the load for a moment; answers are spoilt on their way.
+// loaded runs the load for a moment; spoil changes the answers.
 func loaded(t *testing.T, spoil func(*Packet)) *kernelload.Report {
 	t.Helper()
 	runtime.LockOSThread()
@@ -94,7 +94,7 @@ func loaded(t *testing.T, spoil func(*Packet)) *kernelload.Report {
 	return r
 }
 
-// forward has a switch process what comes in by a socket, until stop is closed.
+// forward has a switch process the frames received on a socket, until stop is closed.
 func forward(d device, fd int, spoil func(*Packet), stop <-chan struct{}) error {
 	buffer := make([]byte, 2048)
 	for {
@@ -118,7 +118,7 @@ func forward(d device, fd int, spoil func(*Packet), stop <-chan struct{}) error 
 			f, payload, err := wire.ParseFrame(out.Frame)
 			var p Packet
 			if err != nil || p.Unmarshal(payload) != nil {
-				continue // the kernel's own
+				continue // the kernel's own frame
 			}
 			spoil(&p)
 			frame, err := f.AppendTo(nil, p.Marshal())

@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// The ports of every switch of the line.
+// The port numbers of every switch of the line.
 const (
 	toHost = 1
 	toHead = 2
@@ -38,7 +38,7 @@ const clientPort = 4000
 //	s1 3 ── 2 s2 3 ── 2 s3 3 ── 2 s4
 //	head                            tail
 //
-// Links keep the order of frames. Nothing moves until run or step says so.
+// Links keep the order of frames. Frames move only when run or step is called.
 type network struct {
 	t       *testing.T
 	topo    *topology.Topology
@@ -47,15 +47,15 @@ type network struct {
 	plan    map[string]Node
 	devices []device
 	queues  map[end][]([]byte)
-	order   []end // of the queues, as they were first used
+	order   []end // the queues in the order of their first use
 	inbox   [][]answer
-	runs    int                          // how many frames switches have processed
-	lose    func(at end, p *Packet) bool // frames that are lost on the way to a switch; nil: none
-	hold    func(at end, p *Packet) bool // frames that are put aside; nil: none
+	runs    int                          // number of frames that switches have processed
+	lose    func(at end, p *Packet) bool // reports whether to lose a frame on the way to a switch; nil: none
+	hold    func(at end, p *Packet) bool // reports whether to put a frame aside; nil: none
 	held    []struct {
 		at    end
 		frame []byte
-	} // what was put aside
+	} // frames that were put aside
 }
 
 // device is a switch on some engine.
@@ -123,13 +123,14 @@ func newNetwork(t *testing.T, switches int, open func(*testing.T, *bmv2json.Prog
 	return n
 }
 
-// apply writes a node's tables and groups.
+// apply writes a node's tables and groups into a switch.
 func (n *network) apply(d device, node Node) {
 	n.t.Helper()
 	check(n.t, tablefill.Fill(d.pipeline(), n.info, node.Entries, node.Groups))
 }
 
-// request is a frame from a host. A READ goes to the host's own switch, a WRITE to the head.
+// request returns a frame from a host. A READ is addressed to the host's own switch, a WRITE to the
+// head.
 func (n *network) request(host int, p Packet) []byte {
 	to := n.topo.Switches[host].Address
 	if p.Op == Write {
@@ -146,10 +147,10 @@ func (n *network) frame(from, to netip.AddrPort, p Packet) []byte {
 	return b
 }
 
-// send puts a request of a host on its way.
+// send queues a host's request.
 func (n *network) send(host int, p Packet) { n.push(end{host, toHost}, n.request(host, p)) }
 
-// ask sends a request, runs the network until it is quiet, and returns the one answer.
+// ask sends a request, runs the network until it is idle, and returns the only answer.
 func (n *network) ask(host int, p Packet) answer {
 	n.t.Helper()
 	n.inbox[host] = nil
@@ -181,7 +182,7 @@ func (n *network) push(at end, frame []byte) {
 	n.queues[at] = append(n.queues[at], frame)
 }
 
-// busy are the links with frames on them.
+// busy returns the links with queued frames.
 func (n *network) busy() (out []end) {
 	for _, at := range n.order {
 		if len(n.queues[at]) > 0 {
@@ -207,7 +208,7 @@ func (n *network) run() {
 	}
 }
 
-// carry takes a frame to the other end of the cable.
+// carry moves a frame to the other end of the cable.
 func (n *network) carry(from int, port uint32, frame []byte) {
 	n.t.Helper()
 	switch p, ok := n.topo.Switches[from].Port(port); {
@@ -227,7 +228,7 @@ func (n *network) carry(from int, port uint32, frame []byte) {
 	}
 }
 
-// register is a cell of a switch's register.
+// register reads a cell of a switch's register.
 func (n *network) register(sw int, name string, index int) uint64 {
 	n.t.Helper()
 	v, err := n.devices[sw].pipeline().ReadRegister("PaperIngress."+name, index)

@@ -17,7 +17,7 @@ const (
 // The program's constants.
 const (
 	Keys     = 65536 // KEY_ID is below
-	Versions = 8     // cells of a key: one for the clean version, the others for dirty ones
+	Versions = 8     // cells of a key: one for the clean version, the others for dirty versions
 )
 
 // Op is the operation, 2 bits.
@@ -38,7 +38,7 @@ func (o Op) String() string {
 // Packet is a NetCRAQ header of the paper.
 type Packet struct {
 	Op      Op
-	Version uint16 // of a WRITE and an ACKNOWLEDGE: the number of the write, 14 bits; 0: none yet
+	Version uint16 // of a WRITE and an ACKNOWLEDGE: the number of the write, 14 bits; 0: none assigned
 	Key     uint32
 	Value   [ValueBytes]byte
 }

@@ -7,8 +7,8 @@ import (
 	netcraq "github.com/netcraq/netcraq/client/etcd"
 )
 
-// Direct is etcd with the keys that are placed read from the switches and written under their
-// guards by this process itself (package client/etcd): there is no gateway on the way.
+// Direct is etcd without a gateway (package client/etcd): this process reads placed keys from the
+// switches and writes them under their guards.
 type Direct struct {
 	*Etcd
 	network *netcraq.Client
@@ -28,5 +28,5 @@ func NewDirect(ctx context.Context, endpoints []string, ca, controller string) (
 	return &Direct{e, n}, nil
 }
 
-// Network is how many reads the switches have answered.
+// Network returns how many reads the switches have answered.
 func (d *Direct) Network() uint64 { return d.network.Stats().Network }

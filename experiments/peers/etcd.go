@@ -15,8 +15,8 @@ import (
 // its connection, as the goroutines of a program do.
 type Etcd struct{ client *clientv3.Client }
 
-// NewEtcd connects to a cluster's endpoints (HOST:PORT). ca is a file of certificates (PEM) that
-// theirs must be signed by; without one the connection is plain text.
+// NewEtcd connects to a cluster's endpoints (HOST:PORT). ca is a file of CA certificates (PEM) for
+// the members' certificates; "" means plain text.
 func NewEtcd(ctx context.Context, endpoints []string, ca string) (*Etcd, error) {
 	cfg := clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, Context: ctx, Logger: zap.NewNop()}
 	if ca != "" {

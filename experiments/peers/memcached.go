@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// Memcached is a memcached server, asked over UDP: the peer that is nearest to NetCRAQ in how it is
-// spoken to. memcached's documentation (protocol.txt, "UDP protocol") puts 8 bytes before the text
-// protocol: request id, sequence number, number of datagrams, reserved; 16 bits each. Its clients
-// for Go speak TCP only, hence these lines. A query that is not answered is lost; nothing is sent
-// again.
+// Memcached is a memcached server over UDP, the alternative whose transport is the most like
+// NetCRAQ's. memcached's documentation (protocol.txt, "UDP protocol") puts 8 bytes before the text
+// protocol: request id, sequence number, number of datagrams, reserved; 16 bits each. Go clients
+// support only TCP, so this package has its own client. An unanswered query counts as lost and is
+// not sent again.
 type Memcached struct{ addr string }
 
-// NewMemcached is the server at an address (HOST:PORT of its UDP port).
+// NewMemcached returns the server at an address (HOST:PORT of its UDP port).
 func NewMemcached(addr string) *Memcached { return &Memcached{addr: addr} }
 
-// Open implements [Peer]: a socket for each worker.
+// Open implements [Peer] with a socket for each worker.
 func (m *Memcached) Open(_ context.Context, n int) (Store, error) {
 	c, err := net.Dial("udp", m.addr)
 	if err != nil {
@@ -43,7 +43,7 @@ type memcachedStore struct {
 
 const udpHeader = 8
 
-// ask sends a command in one datagram and returns the answer, which must be one, too.
+// ask sends a command in one datagram and returns the answer, which must also be one datagram.
 func (s *memcachedStore) ask(ctx context.Context, parts ...[]byte) ([]byte, error) {
 	s.request++
 	s.out = binary.BigEndian.AppendUint16(s.out[:0], s.request)
@@ -73,7 +73,7 @@ func (s *memcachedStore) ask(ctx context.Context, parts ...[]byte) ([]byte, erro
 		case n < udpHeader:
 			return nil, fmt.Errorf("memcached answered with %d bytes", n)
 		case binary.BigEndian.Uint16(s.buffer) != s.request:
-			continue // an answer that was given up
+			continue // the late answer of an earlier query
 		case binary.BigEndian.Uint16(s.buffer[4:]) != 1:
 			return nil, errors.New("memcached's answer comes in several datagrams: the value is too long for this client")
 		}

@@ -8,19 +8,19 @@ import (
 	"github.com/netcraq/netcraq/client/fromadmin"
 )
 
-// nativePrefix begins the names of keys that [Native] makes, so that they are not those that
-// placement may make of etcd's.
+// nativePrefix begins the names of keys that [Native] makes, so that they differ from the names of
+// placed etcd keys.
 const nativePrefix = "native"
 
-// Native is a chain of switches, asked with its own packets by the Go client. Keys are made when
-// they are first written.
+// Native is a chain of switches, reached with its own packets by the Go client. Keys are made at
+// their first write.
 type Native struct {
 	controller *admin.Client
 	names      *fromadmin.Names
 }
 
-// NewNative connects by what the controller's admin API (a URL) says. writers is how many writes
-// are on their way at once.
+// NewNative connects with the data of the controller's admin API (a URL). writers is the number of
+// concurrent writes.
 func NewNative(controller string, writers int) *Native {
 	c := admin.NewClient(controller)
 	return &Native{c, fromadmin.NewNames(fromadmin.NamesOptions{Admin: c, Sessions: writers, Owner: "netcraq-peers",

@@ -1,11 +1,10 @@
-// Package peers puts load on the stores that a user would pick instead of NetCRAQ: etcd through its
-// own client, Redis through go-redis, memcached over UDP.
+// Package peers puts load on common alternatives to NetCRAQ: etcd through its own client, Redis
+// through go-redis, memcached over UDP.
 //
-// The loop is that of netcraqctl's bench, so that the figures can stand side by side: a fixed
-// number of queries is outstanding, each answer starts the next, keys are drawn alike or by Zipf's
-// law, and every value that comes back must be one that was written to its key. A run in which a
-// value is wrong is an error. With a rate, queries start at their times instead, so that a store
-// that does not use all of the processors can be measured.
+// The loop is that of netcraqctl's bench, so that the figures are comparable. A fixed number of
+// queries is outstanding, each answer starts the next query, and keys are drawn uniformly or by
+// Zipf's law. Every returned value must be one that was written to its key; a wrong value is an
+// error. With a rate, queries start at fixed times instead, to measure a store below its full load.
 package peers
 
 import (
@@ -22,7 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Store is a peer, to one worker. It is used by one goroutine at a time.
+// Store is one worker's connection to a store. One goroutine at a time uses it.
 type Store interface {
 	// Get returns a key's value.
 	Get(ctx context.Context, key string) ([]byte, error)
@@ -32,48 +31,48 @@ type Store interface {
 
 // Peer opens connections to a store.
 type Peer interface {
-	// Open gives worker number n its store. Workers may share a connection where the client is made
-	// for that.
+	// Open returns the store of worker number n. Workers may share a connection if the client
+	// supports that.
 	Open(ctx context.Context, n int) (Store, error)
 	Close() error
 }
 
-// Config is what a run does.
+// Config describes a run.
 type Config struct {
-	Outstanding int // workers, each with one query on its way
-	// Rate is the number of queries that become due in a second, over all workers. A query that
-	// starts late, because the one before took long, counts as that much longer. 0: each answer
+	Outstanding int // workers, each with one outstanding query
+	// Rate is the number of queries a second that become due, over all workers. The latency of a
+	// query that starts late because the previous one was slow includes the delay. 0: each answer
 	// starts the next query.
 	Rate       int
 	Gets, Puts int // the mix, in any unit
 	Keys       int
-	ValueBytes int // at least 12: which key, and which write
+	ValueBytes int // at least 12: the number of the key and of the write
 	Zipf       func(*rand.Rand) func() int
 	Duration   time.Duration
 	Timeout    time.Duration // of one query
 	Seed       uint64
 }
 
-// Report is what a run measured. Latencies are in nanoseconds.
+// Report holds a run's measurements. Latencies are in nanoseconds.
 type Report struct {
 	Elapsed    time.Duration
 	Get, Put   OpReport
 	FirstError string
 }
 
-// OpReport is what became of one operation's queries.
+// OpReport holds the outcomes of one operation's queries.
 type OpReport struct {
 	Queries, Lost, Failed uint64
 	Latency               *hdrhistogram.Histogram
 }
 
-// Rate is the answered queries a second.
+// Rate returns the answered queries a second.
 func (r *Report) Rate() float64 {
 	n := r.Get.Queries + r.Put.Queries - r.Get.Lost - r.Put.Lost - r.Get.Failed - r.Put.Failed
 	return float64(n) / r.Elapsed.Seconds()
 }
 
-// ErrWrongValue is a value that nobody wrote to the key that was read.
+// ErrWrongValue is a returned value that was never written to the key.
 var ErrWrongValue = errors.New("a value came back that was not written to this key")
 
 const minValue = 12
@@ -96,10 +95,10 @@ func (c *Config) check() error {
 	return nil
 }
 
-// KeyName is the key with a number, as long as an etcd key of a small cluster object.
+// KeyName returns the name of key number n, as long as the etcd key of a small cluster object.
 func KeyName(n int) string { return fmt.Sprintf("/bench/%08d", n) }
 
-// value writes the value of a key: its number, which write it is, and the same again and again.
+// value writes the value of a key: its number, the number of the write, and these repeated.
 func value(b []byte, key int, write uint64) {
 	binary.BigEndian.PutUint32(b, uint32(key))
 	binary.BigEndian.PutUint64(b[4:], write)
@@ -108,7 +107,7 @@ func value(b []byte, key int, write uint64) {
 	}
 }
 
-// verify checks that a value is one of a key's.
+// verify checks that a value belongs to a key.
 func verify(b []byte, key, length int) error {
 	if len(b) != length || binary.BigEndian.Uint32(b) != uint32(key) {
 		return fmt.Errorf("key %s: %d bytes %x: %w", KeyName(key), len(b), b[:min(len(b), 16)], ErrWrongValue)
@@ -121,8 +120,8 @@ func verify(b []byte, key, length int) error {
 	return nil
 }
 
-// Fill writes every key once, so that a read always finds a value. As many writes are on their way
-// at once as there will be queries.
+// Fill writes every key once, so that each read finds a value. It has as many writes outstanding as
+// the run has queries.
 func Fill(ctx context.Context, p Peer, cfg Config) error {
 	if err := cfg.check(); err != nil {
 		return err
@@ -219,9 +218,9 @@ func newWorker(cfg Config, i int, s Store) *worker {
 	return w
 }
 
-// due waits until query number n of the worker is to start. It returns the time from which that
-// query's latency counts: when it became due, or when the timer woke the worker, which is later by
-// what the timer is late, and that is not the store's.
+// due waits until the worker's query number n is to start. It returns the start time of that
+// query's latency: its due time if that has passed, otherwise the time when the timer woke the
+// worker, so that a late timer does not count against the store.
 func (w *worker) due(ctx context.Context, begun time.Time, n int) time.Time {
 	if w.cfg.Rate == 0 {
 		return time.Now()

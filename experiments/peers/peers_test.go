@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// memory is a store that lives in the test, so that it can be made to lie.
+// memory is an in-memory store that can return wrong values.
 type memory struct {
 	mu     sync.Mutex
 	values map[string][]byte
@@ -117,7 +117,7 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// server starts a program on a free port of the loopback interface and waits until it takes
+// server starts a program on a free port of the loopback interface and waits until it accepts
 // connections.
 func server(t *testing.T, program string, arguments func(port string) []string) (addr string) {
 	t.Helper()
@@ -196,7 +196,7 @@ func TestRealServers(t *testing.T) {
 	}
 }
 
-// slow is a store that takes a while, once for long.
+// slow is a store with a delay, and with one long delay.
 type slow struct {
 	*memory
 	took time.Duration
@@ -239,7 +239,7 @@ func TestQueriesThatAStallKeepsWaitingCountAsLong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The query that stalls waits for 200 ms, those that become due meanwhile for 190, 180, ...
+	// The stalled query waits for 200 ms, and those that become due meanwhile for 190, 180, ...
 	long := 0
 	for _, bar := range r.Get.Latency.Distribution() {
 		if bar.From > (50 * time.Millisecond).Nanoseconds() {

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Redis is a Redis server. Each worker has a connection of its own out of the client's pool.
+// Redis is a Redis server. Each worker has its own connection from the client's pool.
 type Redis struct{ client *redis.Client }
 
 // NewRedis connects to a server (HOST:PORT).

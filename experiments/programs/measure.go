@@ -21,19 +21,19 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Engines are where programs are measured.
+// Engines are the engines for measurements.
 var Engines = []string{"tc", "xdp", "interp"}
 
 const cpuPort = 510
 
-// Bench is a program with one frame, ready to be measured.
+// Bench is a program with one frame, ready for measurement.
 type Bench interface {
-	// Run processes the frame n times, and returns the time of one run.
+	// Run processes the frame n times, and returns the average duration.
 	Run(n int) (time.Duration, error)
 	io.Closer
 }
 
-// open sets a case up.
+// open sets up a case.
 func open(c *Case, engine string) (Bench, error) {
 	program, info, err := tablefill.Parse(c.Program.JSON, c.Program.P4Info)
 	if err != nil {
@@ -78,8 +78,8 @@ func (c *Case) fill(p target.Pipeline, info *p4rt.Info) error {
 type interpreted struct {
 	*Case
 	p      *interp.Pipeline
-	frame  []byte   // the case's, as the last change left it
-	zero   [][]byte // for each of Changes.Zeros
+	frame  []byte   // the case's frame, with the changes so far
+	zero   [][]byte // the initial content of each of Changes.Zeros
 	buffer interp.Buffer
 }
 
@@ -108,7 +108,7 @@ func openInterpreter(c *Case, program *bmv2json.Program, info *p4rt.Info) (Bench
 	return b, nil
 }
 
-// once processes the frame, changed, and returns how many frames came out.
+// once applies the changes, processes the frame, and returns the number of output frames.
 func (b *interpreted) once() (int, error) {
 	for _, at := range b.Changes.Counts {
 		binary.BigEndian.PutUint32(b.frame[at:], binary.BigEndian.Uint32(b.frame[at:])+1)
@@ -122,7 +122,7 @@ func (b *interpreted) once() (int, error) {
 	return len(b.buffer.Outs), nil
 }
 
-// run measures with the changes, and takes off what only the changes take.
+// Run measures with the changes, and subtracts the time of resetting the registers.
 func (b *interpreted) Run(n int) (time.Duration, error) {
 	start := time.Now()
 	for range n {
@@ -147,7 +147,7 @@ func (b *interpreted) Close() error { return nil }
 // inKernel is a case on the eBPF engine.
 type inKernel struct {
 	device target.Device
-	space  netns.NsHandle // of its ports
+	space  netns.NsHandle // the namespace of its ports
 	*ebpf.Prepared
 }
 
@@ -161,7 +161,7 @@ func openKernel(c *Case, xdp bool, program *bmv2json.Program, info *p4rt.Info) (
 			b.Close()
 		}
 	}()
-	// The ports are in a network namespace of their own, which lives as long as the device.
+	// The ports have their own network namespace, which lives as long as the device.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	home, err := netns.Get()
@@ -197,7 +197,7 @@ func openKernel(c *Case, xdp bool, program *bmv2json.Program, info *p4rt.Info) (
 			return nil, err
 		}
 	}
-	// Measured is the program that runs once the tables have been left alone for a moment.
+	// Measure the program that runs once the tables have been unchanged for a moment.
 	if err := ebpf.Specialise(b.device); err != nil {
 		return nil, err
 	}
@@ -220,7 +220,7 @@ func (b *inKernel) Close() (err error) {
 	return err
 }
 
-// Result is what a case took on an engine, in nanoseconds, in each round.
+// Result is the duration of a case on an engine, in nanoseconds, in each round.
 type Result struct {
 	System string    `json:"system"`
 	Kind   string    `json:"kind"`

@@ -7,9 +7,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// TestCases: every case sends one frame and takes some time. To spare time each case runs on one
-// engine, and each engine runs cases of every system. Systems have the same kinds, but NetChain has
-// no dirty reads.
+// TestCases: every case sends one frame and takes some time. To save time, each case runs on one
+// engine, and each engine runs cases of every system. All systems have the same kinds, except that
+// NetChain has no dirty reads.
 func TestCases(t *testing.T) {
 	cases, err := All(nil)
 	if err != nil {

@@ -9,18 +9,18 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// What the shipped program's tables are filled with.
+// The values in the shipped program's tables.
 const (
-	principal  = 1 // of the client, and the realm of its key
+	principal  = 1 // of the client, and also the realm of its key
 	session    = 3
 	shippedKey = wire.Key(1)<<24 | 1
-	replyGroup = 16 // and the port that the reply goes by
+	replyGroup = 16 // and also the egress port of the reply
 )
 
 var service = netip.AddrFrom4([4]byte{10, 0, 254, 1})
 
-// shipped are the cases of the shipped program, or of a variant of it. A variant may lack tables,
-// actions' parameters and registers.
+// shipped returns the cases of the shipped program, or of a variant of it. A variant may lack
+// tables, actions' parameters and registers.
 func shipped(name string, program Program, leased bool) ([]Case, error) {
 	topo, err := line()
 	if err != nil {
@@ -51,7 +51,7 @@ func shipped(name string, program Program, leased bool) ([]Case, error) {
 	stamped := wire.Packet{Op: wire.Write, Flags: wire.Stamped, Epoch: 1, Session: session, Version: first,
 		Value: make([]byte, 16)}
 	done := wire.Packet{Op: wire.WriteReply, Epoch: 1, Session: session, Version: first, Value: make([]byte, 16)}
-	// A write is new each time.
+	// Each write has a new number.
 	counting := func(counts ...int) Case {
 		c := lease()
 		c.Changes = ebpf.Changes{Counts: counts}
@@ -75,7 +75,7 @@ func shipped(name string, program Program, leased bool) ([]Case, error) {
 	return b.cases, b.err
 }
 
-// shippedEntries are what a controller writes into a switch of the line, besides routes.
+// shippedEntries returns the controller's entries for a switch of the line, except routes.
 func shippedEntries(sw int, leased bool) []p4rt.Entry {
 	bit := func(b bool) int {
 		if b {

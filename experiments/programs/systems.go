@@ -38,7 +38,7 @@ const (
 	WriteReply   = "write's answer at a replica"
 )
 
-// Kinds are all kinds, in the order in which they are shown.
+// Kinds are all kinds, in display order.
 var Kinds = []string{CleanRead, DirtyRead, DirtyAnswer, PassingRead, PassingReply, WriteHead, WriteReplica,
 	WriteTail, WriteReply}
 
@@ -49,25 +49,25 @@ const (
 	tailPort = 3 // towards the tail
 )
 
-// client is where requests come from: h1, at s1.
+// client is the source of requests: h1, at s1.
 var client = netip.MustParseAddrPort("10.0.0.1:4000")
 
-// Case is a packet that one switch of a system processes again and again.
+// Case is a packet that one switch of a system processes repeatedly.
 type Case struct {
 	System, Kind string
 
 	Program   Program
 	Entries   []p4rt.Entry
 	Groups    []p4rt.Group
-	Registers map[ebpf.Cell][]byte // what cells hold first
-	// Variant: the program may lack tables and registers. What is for them is left out.
+	Registers map[ebpf.Cell][]byte // initial content of cells
+	// Variant: the program may lack tables and registers; their entries are omitted.
 	Variant bool
-	Before  []Frame // frames that the switch has processed before
+	Before  []Frame // frames that the switch processes first
 	Frame   Frame
 	Changes ebpf.Changes
 }
 
-// Frame is a frame that comes in by a port.
+// Frame is a frame that arrives at a port.
 type Frame struct {
 	Port  uint32
 	Bytes []byte
@@ -121,7 +121,7 @@ func (b *builder) add(kind string, sw int, f Frame, more Case) {
 	b.cases = append(b.cases, more)
 }
 
-// All are the cases of all systems. extra are variants of the shipped program by name.
+// All returns the cases of all systems. extra are variants of the shipped program by name.
 func All(extra map[string]Program) ([]Case, error) {
 	topo, err := line()
 	if err != nil {
@@ -195,7 +195,7 @@ func netChain(topo *topology.Topology) ([]Case, error) {
 	reply := netchain.Packet{Op: netchain.ReadReply}
 	b.add(PassingReply, 2, send(tailPort, at(4), client, reply), Case{})
 	b.add(WriteHead, 1, send(hostPort, client, at(1), netchain.Packet{Op: netchain.Write, Rest: after(1)}), Case{})
-	// Numbers count up: the lower half of SEQ's lower half.
+	// Numbers count up in the last 32 bits of SEQ.
 	fresh := Case{Changes: ebpf.Changes{Counts: []int{wire.FrameOverhead + 1 + 1 + 2 + 4 + 12}}}
 	const numbered = 0x80
 	write := netchain.Packet{Op: netchain.Write, Status: numbered}
@@ -206,7 +206,7 @@ func netChain(topo *topology.Topology) ([]Case, error) {
 	return b.cases, b.err
 }
 
-// routes are those of a switch of the line, as forward entries of ipv4_lpm.
+// routes returns the routes of a switch of the line, as forward entries of ipv4_lpm.
 func routes(topo *topology.Topology, sw int) (out []p4rt.Entry) {
 	route := func(to netip.Addr, port int) {
 		out = append(out, entry("ipv4_lpm", p4rt.Match{"ipv4_dst": p4rt.LPM(to, 32)}, "forward",
@@ -253,7 +253,7 @@ func paperCases(topo *topology.Topology) ([]Case, error) {
 		p := paperchain.Packet{Op: op, Version: version}
 		return b.frame(port, from, to, p.Marshal(), nil)
 	}
-	// A write has number 1 each time, and meets a key that is clean and has never been written.
+	// Each write has number 1, and its key is clean and has never been written.
 	zeros := func(registers ...string) (c Case) {
 		for _, r := range registers {
 			c.Changes.Zeros = append(c.Changes.Zeros, ebpf.Cell{Register: "PaperIngress." + r})

@@ -15,39 +15,39 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/readsource"
 )
 
-// Config is what a run does.
+// Config describes a run.
 type Config struct {
 	Conn   *grpc.ClientConn
 	Trace  []Request
 	Export *Export
-	Speed  float64       // 1: as it was recorded
+	Speed  float64       // 1: as recorded
 	Fill   bool          // put the export's keys first
-	Warm   time.Duration // of the trace; what is asked until then is counted apart
-	Limit  time.Duration // of one request
+	Warm   time.Duration // of the trace; requests until then are counted separately
+	Limit  time.Duration // timeout of one request
 }
 
-// Report is what came of it.
+// Report holds a run's results.
 type Report struct {
 	Requests map[string]int `json:"requests"` // by kind
 	Failed   map[string]int `json:"failed"`   // by kind
 	First    string         `json:"firstError,omitempty"`
 	Gets     map[string]int `json:"gets"`   // after the warm-up, by who answered
-	WarmUp   map[string]int `json:"warmUp"` // the same before
-	// after the warm-up: gets by whether the network could have answered, and why not
+	WarmUp   map[string]int `json:"warmUp"` // the same before the warm-up's end
+	// after the warm-up: gets by whether the network could have answered, and the reason if not
 	Eligible map[string]int             `json:"eligible"`
-	Network  map[string]int             `json:"network"` // of these, those that it has
-	Wrong    []string                   `json:"wrong"`   // gets whose value is none that was written
+	Network  map[string]int             `json:"network"` // those that the network holds
+	Wrong    []string                   `json:"wrong"`   // gets whose value was never written
 	Late     time.Duration              `json:"lateNanos"`
 	Latency  map[string][]time.Duration `json:"-"`
 }
 
-// state is what is known about a key: what may be read now.
+// state is the known state of a key: the values that a read may return.
 type state struct {
 	mu      sync.Mutex
 	n       int
-	current [][]byte // values that a read may return: the last one written, and those on their way; nil: absent
+	current [][]byte // values that a read may return: the last written one and outstanding writes; nil: absent
 	writing int
-	overlap bool // writes were on their way at once: who knows which was the last
+	overlap bool // writes were concurrent, so it is unknown which was the last
 	leased  bool
 	seen    bool
 }
@@ -63,7 +63,7 @@ type run struct {
 	leaseID int64
 }
 
-// Run replays a trace. It ends early, with an error, when ctx does.
+// Run replays a trace. It ends early, with an error, when ctx ends.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	r := &run{cfg: cfg, kv: pb.NewKVClient(cfg.Conn), lease: pb.NewLeaseClient(cfg.Conn),
 		maint: pb.NewMaintenanceClient(cfg.Conn), keys: map[string]*state{},
@@ -148,7 +148,7 @@ func (r *run) one(ctx context.Context, q Request) {
 	}
 }
 
-// end is the end of the range of all keys with a prefix.
+// end returns the end of the range of all keys with a prefix.
 func end(prefix string) []byte {
 	b := []byte(prefix)
 	for i := len(b) - 1; i >= 0; i-- {
@@ -160,8 +160,8 @@ func end(prefix string) []byte {
 	return []byte{0}
 }
 
-// hangsOnLease: in the recorded cluster only these keys hang on leases of etcd's; where the log
-// spoke of others it meant Kubernetes' Lease objects.
+// hangsOnLease: in the recorded cluster only these keys have etcd leases. Other lease entries in
+// the log are about Kubernetes' Lease objects.
 func hangsOnLease(key string) bool {
 	return strings.HasPrefix(key, "/registry/masterleases/") || strings.HasPrefix(key, "/registry/events/")
 }
@@ -192,11 +192,11 @@ func (r *run) write(ctx context.Context, q Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writing--
-	s.overlap = s.overlap || err != nil // it may have been executed, or be executed yet
+	s.overlap = s.overlap || err != nil // the write may have been executed, or may still be
 	switch {
 	case s.writing > 0:
 	case s.overlap && err == nil:
-		s.overlap = false // any of these; the next write that is alone settles it
+		s.overlap = false // current keeps all values; the next write without a concurrent one resets it
 	case !s.overlap:
 		s.current = s.current[len(s.current)-1:]
 	}

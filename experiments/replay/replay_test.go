@@ -71,7 +71,7 @@ func TestAPodThatIsNewHasTheObjectOfAnother(t *testing.T) {
 	}
 }
 
-// TestReplay replays the trace, a hundred times faster, against an etcd of its own.
+// TestReplay replays the trace at a hundred times its speed against its own etcd.
 func TestReplay(t *testing.T) {
 	trace, export := data(t)
 	etcd, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir()})

@@ -28,11 +28,11 @@ type Request struct {
 	Kind  string
 	Key   string
 	Bytes int  // of the request
-	Lease bool // the log line spoke of a lease
+	Lease bool // the log line mentions a lease
 }
 
-// ReadTrace reads a trace: CSV with the columns that experiments/data/README.md describes, in the
-// order of time.
+// ReadTrace reads a trace: CSV with the columns that experiments/data/README.md describes, in time
+// order.
 func ReadTrace(r io.Reader) ([]Request, error) {
 	rows, err := csv.NewReader(r).ReadAll()
 	if err != nil {
@@ -60,14 +60,14 @@ func ReadTrace(r io.Reader) ([]Request, error) {
 	return out, nil
 }
 
-// Export is the keys and values that a cluster had.
+// Export holds the keys and values of a cluster.
 type Export struct {
 	values map[string][]byte
 	leased map[string]bool
 	keys   []string // in order
 }
 
-// ReadExport reads what `etcdctl get --prefix / -w json` prints.
+// ReadExport reads the output of `etcdctl get --prefix / -w json`.
 func ReadExport(r io.Reader) (*Export, error) {
 	var in struct {
 		Kvs []struct {
@@ -92,7 +92,7 @@ func ReadExport(r io.Reader) (*Export, error) {
 	return e, nil
 }
 
-// like is the value of a key, or of the one that is next to it in the same directory.
+// like returns the value of a key, or of a neighbouring key in the same directory.
 func (e *Export) like(key string) []byte {
 	if v, ok := e.values[key]; ok {
 		return v
@@ -107,8 +107,8 @@ func (e *Export) like(key string) []byte {
 	return nil
 }
 
-// Value is what a key is written with for the n-th time: the value of the export that is nearest,
-// or bytes as many as the request had, with the number in it.
+// Value returns the value for the n-th write of a key: like's value, or as many bytes as the
+// request had, with the number in it.
 func (e *Export) Value(key string, n, requestBytes int) []byte {
 	mark := []byte(fmt.Sprintf("\n#%d %s", n, key))
 	base := e.like(key)

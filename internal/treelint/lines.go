@@ -112,7 +112,7 @@ func withoutListings(lines []string) []string {
 	return out
 }
 
-// retired are words that newcomers did not understand, and what is said for them.
+// retired are words that newcomers did not understand, and their replacements.
 var retired = map[string]string{
 	"softswitch":      "userspace",
 	"handover":        "the metadata cookie",

@@ -68,7 +68,7 @@ func pattern(name, find, correct, instead string) prosePattern {
 
 // passage is a text that people read. Its pieces are in the order of the text.
 type passage struct {
-	kind   string // what it is, as a finding says it
+	kind   string // its name in findings
 	text   string
 	pieces []piece
 	flag   bool // it explains a flag

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the topologies, and of NetCRAQ from end to end on them."""
+"""Tests of the topologies, and end-to-end tests of NetCRAQ on them."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests that start networks share."""
+"""Shared parts of the tests that start networks."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from topologies import network_namespaces, ownership, p4app
 
 
 def why_not(switch):
-    """Why a network of these switches cannot be started on this machine; None where it can."""
+    """Return why a network of these switches cannot start on this machine; None if it can."""
     if os.geteuid() != 0:
         return "networks need root"
     if shutil.which("mnexec") is None:
@@ -21,13 +21,13 @@ def why_not(switch):
 
 
 def runs_here():
-    """The runs that live in this network namespace. Others may live on the machine, in others."""
+    """Return the runs in this network namespace. Other namespaces may have runs, too."""
     here = network_namespaces.identity()
     return {run_id for run_id, what in ownership._living().items() if what.get("namespace") == here}
 
 
 def processes_here():
-    """The processes of runs of this network namespace, and of dead ones."""
+    """Return the processes of this network namespace's runs and of dead runs."""
     elsewhere = set(ownership._living()) - runs_here()
     return [(pid, run_id) for pid, run_id in ownership._processes() if run_id not in elsewhere]
 
@@ -44,8 +44,8 @@ def switch(request):
 
 @pytest.fixture(scope="module")
 def private(switch):
-    """A network namespace of the module's own, so that its ports and interfaces meet
-    nobody else's.
+    """Run the module in a network namespace of its own, so that its ports and interfaces conflict
+    with no others.
     """
     with network_namespaces.private():
         yield

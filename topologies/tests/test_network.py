@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks come up, and leave nothing behind. No controller and no program: this is about
-processes, interfaces and namespaces.
+"""Networks start, and leave nothing behind. These tests are about processes, interfaces and
+namespaces, so they use no controller and no program.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ def interfaces():
 
 
 def processes(run_id):
-    """The processes that carry a run's id, as their command lines."""
+    """Return the processes with a run's id, as their command lines."""
     return [
         open(f"/proc/{pid}/cmdline").read().replace("\0", " ")
         for pid, owner in ownership._processes()
@@ -46,7 +46,7 @@ def processes(run_id):
 
 @pytest.fixture(autouse=True)
 def nothing_left():
-    """No test of this module leaves an interface, or begins with what others have left."""
+    """No test of this module leaves an interface, or begins with leftovers of others."""
     ownership.reap()
     yield
     assert interfaces() == set()
@@ -72,8 +72,8 @@ def test_everything_is_there_and_then_gone(tmp_path, switch):
 
 
 def test_nobody_speaks_unless_spoken_to(tmp_path, switch):
-    """No router solicitation, no ARP, no spanning tree: what the counters count later was sent by
-    somebody for a reason.
+    """No router solicitation, ARP or spanning tree frames: every packet counted later has a cause
+    in the test.
     """
     with chain_network(tmp_path, switch) as net:
         time.sleep(1.5)  # the kernel's first router solicitation comes within a second
@@ -143,7 +143,9 @@ def test_a_switch_that_does_not_start_is_reported_with_its_log_and_nothing_stays
 
 
 def test_another_controller_is_not_taken_for_its_own(tmp_path, switch, monkeypatch):
-    """One that answers at the socket would be asked, because the network's own ends only later."""
+    """A controller that already answers at the socket would be used, because the network's own ends
+    only later.
+    """
     path = tmp_path / "controller.sock"
     monkeypatch.setattr(network, "socket_for", lambda run: f"unix://{path}")
     with socket.socket(socket.AF_UNIX) as theirs:
@@ -180,7 +182,9 @@ def test_interfaces_of_others_are_left_alone(tmp_path, switch):
 
 
 def test_a_cable_that_a_signal_left_half_made_goes_with_its_run():
-    """Made, and not yet marked, when the command that does both was killed; another run's stay."""
+    """The interface exists without its alias, because its command was killed in between. Another
+    run's interfaces stay.
+    """
     run = ownership.claim([])
     theirs = "nq0000000010"
     for name, peer in ((run.temporary_name(0), run.temporary_name(1)), (theirs, "nq0000000011")):
@@ -207,7 +211,7 @@ input()
 
 @pytest.mark.parametrize("moment", [0.1, 0.2, 0.3, 0.4, "up"])
 def test_after_a_kill_the_next_start_cleans_up_and_works(tmp_path, switch, moment):
-    """Killed at any moment of coming up, or when it is up."""
+    """Killed at any moment of its start, or when it runs."""
     victim = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, switch, str(tmp_path / "victim")],
         stdin=subprocess.PIPE,
@@ -234,7 +238,7 @@ def test_after_a_kill_the_next_start_cleans_up_and_works(tmp_path, switch, momen
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_launcher_takes_everything_down_on_a_signal(tmp_path, switch, number):
-    """Without a controller, whose absence the launcher finds after the switches are up, a signal
+    """The launcher notices the missing controller only after the switches have started. A signal
     may come at any time; here: while it waits.
     """
     code = f"""
@@ -246,7 +250,7 @@ with network.ChainNetwork(p4app.load("topologies/chain-4.json"), switch="{switch
     print("ready", flush=True)
     launch.wait_for_signal()
 """
-    # Under nohup these tests ignore SIGHUP, and what they start would, too.
+    # Under nohup these tests ignore SIGHUP, and their child processes would ignore it, too.
     command = ["env", f"--default-signal={number.name.removeprefix('SIG')}", sys.executable, "-c", code]
     launcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=p4app.ROOT)
     try:

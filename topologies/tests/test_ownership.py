@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose is what in /run/netcraq."""
+"""The ownership of resources in /run/netcraq."""
 
 import socket
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topology files: what is read, and what is refused with which words."""
+"""Topology files: valid ones, and the error messages for invalid ones."""
 
 import json
 from ipaddress import IPv4Address
@@ -13,7 +13,7 @@ HERE = Path(p4app.__file__).parent
 
 
 def base():
-    """A small file without a mistake."""
+    """Return a small valid file."""
     return {
         "program": "../p4src/netcraq.p4",
         "topology": {
@@ -65,7 +65,7 @@ def set_realms(*realms):
 
 
 def with_realms(change):
-    """The change, to a file with the realms a and b."""
+    """Apply the change to a file with the realms a and b."""
 
     def both(data):
         set_realms({"name": "a", "prefixes": ["/a/"]}, {"name": "b", "prefixes": ["/b/", "/a/b/"]})(data)
@@ -427,7 +427,7 @@ def test_link_attributes_and_their_defaults():
 
 
 def declaration(topology):
-    """What the controller is told."""
+    """Return the controller's file."""
     return pytest.importorskip("topologies.controller", reason="Mininet is not installed (make deps)").declaration(
         topology
     )
@@ -492,7 +492,7 @@ def test_who_may_do_what(case):
 
 
 def test_a_file_of_p4_utils_is_taken_as_it_is():
-    """Such as the exercises of p4-utils have, except for the program's name."""
+    """A file like those of p4-utils' exercises, except for the program's name."""
     topology = check(
         {
             "program": "../p4src/netcraq.p4",

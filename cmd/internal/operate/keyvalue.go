@@ -182,7 +182,7 @@ func (c *cli) do(ctx context.Context, name string, writes bool, f func(context.C
 	if err != nil {
 		return err
 	}
-	defer func() { _ = cl.Close() }() // it can fail only in closing a socket that is not needed any more
+	defer func() { _ = cl.Close() }() // only closing the unused socket can fail
 	err = f(ctx, cl, k)
 	if errors.Is(err, client.ErrTimeout) && len(t.services) == 0 && cl.Stats().Foreign > 0 {
 		return fmt.Errorf("%w\nname the chain's service address, where answers come from, with --service", err)

@@ -74,7 +74,8 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// Refresh does what is due. An error means that something is missing or not ready yet.
+// Refresh updates the trusted authorities and renews certificates that are due. An error means that
+// something is missing or not ready yet.
 func (k *Keeper) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

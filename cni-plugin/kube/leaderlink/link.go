@@ -27,7 +27,7 @@ import (
 //	leader ── TLS, "Upgrade: netcraq-controller" ──▶ agent
 //	       ◀────────── HTTP/2: GET /v1/keys/... ────
 
-// Path is the path at which an agent accepts such a connection.
+// Path is the path at which an agent accepts the controller's connection.
 const (
 	Path     = "/v1/controller"
 	protocol = "netcraq-controller"
@@ -39,8 +39,8 @@ const (
 	Wait = 5 * time.Second // for the answer to a probe, and for making a connection
 	// atOnce limits the concurrent requests of one node at the leader.
 	atOnce = 64
-	// othersAtOnce limits those of them that are not renewals (PUT). The remaining streams are
-	// reserved for renewals, which would be late if they queued after requests that the leader
+	// othersAtOnce limits the concurrent requests other than renewals (PUT). The remaining streams
+	// are reserved for renewals, which would be late if they queued after requests that the leader
 	// delays (package adminrights).
 	othersAtOnce = 48
 	// headerLimit limits the header of an agent's answer, and of each of its requests, in bytes.

@@ -117,8 +117,8 @@ func agentsOf(nodes []nodeview.Node) map[string]string {
 	return out
 }
 
-// leftovers are the chains that are not wanted any more but hold keys. It marks them as leaving, so
-// that their keys are taken out first.
+// leftovers returns the unwanted chains that still hold keys. It marks them as leaving, so that
+// their keys are taken out first.
 func (n *networkReconciler) leftovers(
 	ctx context.Context, t *term, now []admin.Chain, accepted []*v1alpha1.NetcraqChain, leaving map[string]bool,
 ) (formed []netplan.Chain) {

@@ -23,7 +23,7 @@ type term struct {
 	mu        sync.Mutex
 	plan      map[string]chainplan.Plan            // by the chain's name; nil: the network reconciler has not run yet
 	recorded  map[string][]string                  // as in the Term, without deleted chains
-	inherited map[string]v1alpha1.NetcraqChainSpec // ... and without those that run again
+	inherited map[string]v1alpha1.NetcraqChainSpec // as in the Term, without chains that run again
 	back      *rejoin.Tracker                      // tracks when switches that are not members come back
 	began     time.Time                            // start of the term
 }

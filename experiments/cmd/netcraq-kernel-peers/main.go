@@ -19,7 +19,8 @@ import (
 
 // kinds are the packets of NetCRAQ and NetChain that have a counterpart in another store, and the
 // answer that passes a switch.
-var kinds = []string{programs.CleanRead, programs.WriteHead, programs.WriteReplica, programs.WriteTail, programs.WriteReply}
+var kinds = []string{programs.CleanRead, programs.WriteHead, programs.WriteReplica, programs.WriteTail,
+	programs.WriteReply}
 
 type options struct {
 	bmc, dint, out string

@@ -15,7 +15,7 @@ import (
 	netchain "github.com/netcraq/netcraq/netchain-baseline"
 )
 
-// admin takes commands for a controller:
+// admin returns the HTTP handler of a controller's commands:
 //
 //	POST /v1/fail/SWITCH
 //	POST /v1/recover/SWITCH?by=SWITCH
@@ -43,7 +43,7 @@ func admin(k *netchain.Controller) http.Handler {
 	return mux
 }
 
-// ask asks the controller for something.
+// ask sends a request to the controller's handler and returns the answer.
 func (c *common) ask(ctx context.Context, method, path string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://"+c.admin+path, nil)
 	if err != nil {

@@ -62,7 +62,7 @@ func main() {
 	}
 }
 
-// control is the controller.
+// control returns the command that runs the controller.
 func (c *common) control() *cobra.Command {
 	var detect time.Duration
 	cmd := &cobra.Command{Use: "control", Short: "Load NetChain into the switches, and handle their failures", Args: cobra.NoArgs,
@@ -95,7 +95,7 @@ func (c *common) control() *cobra.Command {
 	return cmd
 }
 
-// client asks the chain from a socket.
+// client returns a client of the chain.
 func (c *common) client() (*netchain.Client, error) {
 	t, err := c.topology()
 	if err != nil {
@@ -151,7 +151,7 @@ func (c *common) one(ctx context.Context, key string, p netchain.Packet) error {
 	return nil
 }
 
-// bench is the kernel's load, as `netcraqctl bench --kernel` puts it on NetCRAQ.
+// bench returns the command for the in-kernel load, like `netcraqctl bench --kernel` for NetCRAQ.
 func (c *common) bench() *cobra.Command {
 	var cfg kernelload.Config
 	var puts int

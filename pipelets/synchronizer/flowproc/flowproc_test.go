@@ -214,8 +214,8 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// TestMemoryAgain: a large batch within the limit succeeds, however many came before it, although
-// the process keeps memory of those.
+// TestMemoryAgain: a large batch within the limit succeeds after any number of earlier ones, whose
+// memory the process has not returned.
 func TestMemoryAgain(t *testing.T) {
 	t.Parallel()
 	f, err := Compile(t.Context(), "SELECT key, list_sum(list_transform(range(length(value)), x -> x % 7)) AS value FROM src")

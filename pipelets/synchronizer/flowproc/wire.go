@@ -23,7 +23,8 @@ type request struct {
 	Was          exactlyonce.Table // if there is a State
 }
 
-// records are a batch's records. All texts are one text, because gob is slow with many small ones.
+// records are a batch's records. All texts are concatenated, because gob is slow with many small
+// ones.
 type records struct {
 	Text     []byte   // keys and values, one after the other
 	Lengths  []uint32 // for each record the key's length, and the value's length plus one; 0: deletion

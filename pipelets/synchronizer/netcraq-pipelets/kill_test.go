@@ -53,7 +53,7 @@ func (w *workers) step() {
 	w.kills++
 }
 
-// settle ensures that one process runs, and kills none any more.
+// settle ensures that one process runs, and stops the killing.
 func (w *workers) settle() {
 	if len(w.running) == 0 {
 		w.step()

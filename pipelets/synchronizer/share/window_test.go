@@ -85,8 +85,8 @@ func windowsOfAll(t *testing.T) {
 	}
 }
 
-// TestWindowParts: a window that is too large comes in parts, at once, and so does one of which the
-// worker takes fewer records at a time.
+// TestWindowParts: a window that is too large comes in parts, without pauses. So does a window if
+// the worker takes fewer records at a time.
 func TestWindowParts(t *testing.T) { synctest.Test(t, windowParts) }
 
 func windowParts(t *testing.T) {

@@ -16,7 +16,7 @@ KINDS = {
     "xdp": {"switch": "embedded", "engine": "ebpf", "hook": "xdp"},
     "bmv2": {"switch": "bmv2"},
 }
-"""What the chain of these tests runs on."""
+"""The kinds of switches for the chain of these tests."""
 
 
 LONG = {
@@ -27,21 +27,19 @@ LONG = {
     "test_experiments": 6,
     "test_launch": 3,
 }
-"""Seconds that one test of a module takes, where it is far from the half a second that most do: for
-lanes of about one length.
-"""
+"""Seconds for one test of a module, if far from the usual half second: they balance the lanes."""
 
 
 def pytest_addoption(parser):
-    """Lanes alongside each other take the time of one: they wait more than they compute."""
+    """Parallel lanes take the time of one: they wait more than they compute."""
     parser.addoption(
         "--lane", default="1/1", metavar="I/N", help="of these tests, only the part I of N that are about as long"
     )
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave the tests of other lanes out. Those of one module and kind of switch share a network,
-    and stay together.
+    """Deselect the tests of other lanes. Tests of one module and kind of switch share a network,
+    and stay in one lane.
     """
     lane, lanes = (int(number) for number in config.getoption("--lane").split("/"))
     assert 1 <= lane <= lanes
@@ -75,16 +73,15 @@ def kind(request):
 
 @contextlib.contextmanager
 def running(topology, kind, out):
-    """A network of one chain in a namespace of its own.
+    """Run a network of one chain in a namespace of its own.
 
-    Read leases are ten times as long as usual: these tests say exactly which switch answers, and on
-    a machine that is busy enough a lease of 200 ms does run out now and then, whereupon the tail
-    answers.
+    Read leases are ten times as long as usual: these tests expect exact answers from particular
+    switches. On a busy machine a lease of 200 ms sometimes expires, and then the tail answers.
     """
     from topologies.network import ChainNetwork
 
     topology = replace(topology, chains=(replace(topology.chains[0], lease_ms=2000),))
-    if kind.get("hook") == "xdp":  # whose frames the kernel shows to nobody else
+    if kind.get("hook") == "xdp":  # the kernel shows XDP frames to no packet socket
         (out / tools.PCAP).mkdir()
         recording = {
             name: replace(switch, args=(f"--pcap={out / tools.PCAP}",)) for name, switch in topology.switches.items()
@@ -107,8 +104,8 @@ def net(kind, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tenants(kind, tmp_path_factory):
-    """The chain of four of tenants.json: its hosts may do what the file says. Only h6 has a bound,
-    so that others attack as fast as they can.
+    """The chain of four of tenants.json, whose hosts have the file's access. Only h6 has a rate
+    limit, so that others attack as fast as they can.
     """
     topology = replace(p4app.load(p4app.ROOT / "topologies" / "tenants.json"), host_rate=0)
     with running(topology, kind, tmp_path_factory.mktemp("tenants")) as network:
@@ -117,8 +114,8 @@ def tenants(kind, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def left_clean(request):
-    """No test leaves a key dirty: the controller would re-propagate it in the middle of another,
-    which may be counting packets.
+    """No test leaves a key dirty: the controller would re-propagate it during another test, which
+    may be counting packets.
     """
     net = request.getfixturevalue("net") if "net" in request.fixturenames else None
     yield

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames that a host may send and should not, made with scapy and sent from its network namespace
-as they are.
+"""Frames that a host can send but should not, made with scapy and sent unchanged from its network
+namespace.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from topologies.network import ChainNetwork
 from topologies.tests.e2e import tools
 
 NEWER = wire.version(1, 1 << 40)
-"""A version above all that the tests write."""
+"""A version above all versions in the tests."""
 
 FORGED = {
     "an acknowledgement": Packet(Op.ACK, 0, epoch=1, version=NEWER, value=b"forged"),
@@ -58,11 +58,11 @@ TAGS = {
         (0x8100, 0x9100),
     ]
 }
-"""The tags that a frame can have: the field that says what follows it, of the outer one first."""
+"""The possible tags of a frame: the EtherType that announces the next header, outer tag first."""
 
 
 def address(net: ChainNetwork, name: str) -> str:
-    """The address of a host or a switch; ``service`` is the chain's, ``controller`` the
+    """Return the address of a host or a switch; ``service`` is the chain's, ``controller`` the
     controller's in the data plane.
     """
     if name == "service":
@@ -75,7 +75,7 @@ def address(net: ChainNetwork, name: str) -> str:
 
 
 def packet(net: ChainNetwork, payload: Packet | bytes, source: str, target: str, **fields: object) -> Layer:
-    """A NetCRAQ packet in UDP and IPv4, between nodes' names or addresses.
+    """Return a NetCRAQ packet in UDP and IPv4, between nodes' names or addresses.
 
     Requests go to NetCRAQ's port, replies come from it; ``sport``, ``dport`` and the fields of the
     IPv4 header can be given.
@@ -89,21 +89,19 @@ def packet(net: ChainNetwork, payload: Packet | bytes, source: str, target: str,
 
 
 def options(words: int = 1) -> list[Layer]:
-    """IPv4 options of so many words, that say nothing."""
+    """Return IPv4 options without meaning, this many 32-bit words long."""
     return [IPOption_NOP()] * (4 * words)
 
 
 def fragments(net: ChainNetwork, whole: Layer) -> list[Layer]:
-    """A packet in two parts, the first with the UDP header and as little else as a fragment can
-    have.
-    """
+    """Return a packet in two fragments, the first with the UDP header and the minimum of data."""
     data = bytes(whole[UDP])
     same = {name: getattr(whole[IP], name) for name in ("src", "dst", "ttl")} | {"proto": 17, "id": 77}
     return [IP(**same, flags="MF", frag=0) / Raw(data[:16]), IP(**same, frag=2) / Raw(data[16:])]
 
 
 def tagged(types: Sequence[int], inner: Layer) -> bytes:
-    """A packet behind priority tags, as what follows the Ethernet addresses."""
+    """Return a packet behind priority tags, without the Ethernet addresses."""
     data = struct.pack("!H", 0x0800) + bytes(inner)
     for ether_type in reversed(types):
         data = struct.pack("!H", ether_type) + bytes(Dot1Q(vlan=0, type=0))[:2] + data
@@ -111,10 +109,10 @@ def tagged(types: Sequence[int], inner: Layer) -> bytes:
 
 
 def send(net: ChainNetwork, host: str, frames: Iterable[Layer | bytes], pause: float = 0, burst: int = 64) -> int:
-    """Send frames from a host to its switch; how many. Packets get an Ethernet header, bytes only
-    its addresses before them.
+    """Send frames from a host to its switch and return their number. Packets get an Ethernet
+    header, bytes only the Ethernet addresses.
 
-    ``pause`` seconds are waited after every ``burst`` of them.
+    Wait ``pause`` seconds after every ``burst`` frames.
     """
     node = net.topology.hosts[host]
     addresses = {"dst": net.topology.switches[node.switch].mac, "src": node.mac}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what in a network whose hosts have access: the tenants shop (h1, h4) and bank (h2,
-h6), h3, which reads, and h5, which is closed.
+"""Access control in a network with tenants: shop (h1, h4), bank (h2, h6), h3, which only reads, and
+h5, which is closed.
 """
 
 import itertools
@@ -28,12 +28,12 @@ def net(tenants):
 
 @pytest.fixture(scope="module")
 def keys(net):
-    """A key of each kind: its name and KEY_ID."""
+    """Place a key of each kind; return its name and KEY_ID."""
     return {whose: tools.new_key(net, whose.encode()[:16], prefix) for whose, prefix in KEYS.items()}
 
 
 def ask(net, host, packet, target="service"):
-    """The answer to one packet of a host."""
+    """Return the answer to one packet of a host."""
     with tools.port_of(net, host) as port:
         frames.send(net, host, [frames.packet(net, packet, host, target)])
         return tools.answer(net, port)[0]
@@ -85,8 +85,8 @@ def test_a_tenant_does_nothing_with_the_keys_of_another(net, keys, host, whose):
         for expected in (0, version):
             with pytest.raises(Denied):
                 client.cas(key, expected, b"mine")
-    # Clients ask a chain's other members when the first denies them, or not: each question was
-    # denied by somebody, and counted by nothing else.
+    # After a denial clients may ask the chain's other members: each request was denied by one of
+    # them, and no other event was counted.
     assert sum(events.get("denied", 0) for events in moved.settled().values()) >= 6
     assert not any(moved.slots.values())
     assert tools.all_clean(net, name) == version
@@ -94,7 +94,7 @@ def test_a_tenant_does_nothing_with_the_keys_of_another(net, keys, host, whose):
 
 @pytest.mark.parametrize("member", ["service", "s1", "s2", "s3", "s4"])
 def test_denied_at_every_member_and_told_nothing(net, keys, member):
-    """A read is answered by whoever is asked, so each of them asks who it is."""
+    """Each member can answer a read, so each member checks the sender."""
     _, key = keys["shop"]
     for flags in (Flags(0), Flags.EVENTUAL):
         reply = ask(net, "h2", Packet(Op.READ, key, flags=flags, request=5), member)
@@ -102,7 +102,7 @@ def test_denied_at_every_member_and_told_nothing(net, keys, member):
     for op in (Op.WRITE, Op.CAS):
         reply = ask(net, "h2", Packet(op, key, request=6, value=b"mine"), member)
         assert (reply.op, reply.status, reply.version) == (op.reply, Status.DENIED, 0)
-        assert reply.value in (b"", b"mine")  # what it has sent itself, and never what is there
+        assert reply.value in (b"", b"mine")  # its own value, and never the stored one
 
 
 @pytest.mark.parametrize("whose", KEYS)
@@ -170,7 +170,7 @@ def test_sessions_are_leased_to_hosts_that_may_use_the_network(net):
 
 
 def test_a_session_is_not_another_hosts(net, keys):
-    """Not one of another tenant's, nor one of the same tenant's other host."""
+    """Neither another tenant's session, nor one of the same tenant's other host."""
     name, key = keys["shop"]
     session = tools.sessions_of(net, "h1").sessions[0]
     numbers = itertools.count(session.next_request)
@@ -195,7 +195,7 @@ def test_the_controllers_sessions_are_no_hosts(net, keys, host):
     for session in range(1, 65):
         packet = Packet(Op.WRITE, key, session=session, request=0xFFFFFFFF, value=b"x")
         assert ask(net, host, packet).status == Status.BAD_SESSION
-    for number in range(70):  # it has 64, which it uses in turn
+    for number in range(70):  # it has 64 sessions, which it uses in turn
         assert net.admin.add_key("main", f"/other/{host}/{number}", b"written by the c") > 0
     for number in range(70):
         net.admin.remove_key("main", f"/other/{host}/{number}")
@@ -223,8 +223,8 @@ def test_sessions_that_were_given_back_are_nobodys(net, keys):
 
 
 def test_rights_change_while_the_network_runs(net, keys):
-    """A tenant's new reader, one who is read-only no more, and a closed port that is opened; and
-    everything as it was.
+    """A new reader of a tenant, a read-only host that gains write access, a closed port that is
+    opened; then the original rights again.
     """
     shop, bank = keys["shop"][1], keys["bank"][1]
 
@@ -248,7 +248,7 @@ def test_rights_change_while_the_network_runs(net, keys):
             tools.change_hosts(net)
         for host, packet in cases.items():
             wait_until(f"{host} may not", lambda host=host, packet=packet: not allowed(host, packet))
-        assert client.put(shop, b"shop").version  # under the session that it had before
+        assert client.put(shop, b"shop").version  # under its earlier session
 
 
 # ---- Programs in hosts ----

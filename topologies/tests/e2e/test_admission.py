@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hosts may not send, and packets that are none: each is counted and dropped, or answered, and
-changes nothing.
+"""Forbidden and malformed packets from hosts: each is counted and dropped, or answered, and changes
+nothing.
 """
 
 import struct
@@ -20,13 +20,13 @@ from topologies.tests.e2e.tools import Capture, Moved
 
 @pytest.fixture(scope="module")
 def victim(net):
-    """A key that forgers are after, with its name and version."""
+    """A key that forgers attack, with its name and version."""
     name, key = tools.new_key(net, b"right")
     return name, key, tools.all_clean(net, name)
 
 
 def unharmed(net, victim):
-    """The key is as it was at every member, and every switch serves it."""
+    """Check that the key is unchanged at every member, and every switch serves it."""
     name, key, version = victim
     assert tools.all_clean(net, name) == version
     for host in net.topology.hosts:
@@ -54,7 +54,7 @@ def test_a_host_cannot_forge(net, victim, forgery, target):
 
 @pytest.mark.parametrize("op", [Op.SYNC, Op.LEASE, Op.FETCH])
 def test_only_the_controller_speaks_for_the_controller(net, victim, op):
-    """Not even another switch."""
+    """Not even another switch may send these."""
     packet = Packet(op, victim[1], epoch=1, version=NEWER, request=0xFFFFFFFF, value=b"forged")
     with Moved(net) as moved:
         tools.from_switch(net, "s1", "s2", tools.request(net, "h1", packet, str(net.topology.switches["s2"].address)))
@@ -74,7 +74,7 @@ def test_a_stamped_write_of_another_epoch_is_dropped(net, victim, epoch):
 
 
 def test_an_old_acknowledgement_changes_nothing_but_travels_on(net, victim):
-    """As a late or repeated one does."""
+    """A late or repeated acknowledgement does the same."""
     _, key, version = victim
     packet = Packet(Op.ACK, key, epoch=1, version=version - 1, value=b"stale")
     with Moved(net) as moved:
@@ -85,14 +85,14 @@ def test_an_old_acknowledgement_changes_nothing_but_travels_on(net, victim):
 
 
 def settled(net):
-    """Wait until the switches have taken what is on the cables."""
+    """Wait until the switches have processed all frames on the cables."""
     with Capture(net):
         pass
 
 
 def test_a_host_that_may_use_every_session_ends_none(net):
-    """A write under each with the last request number: sessions that somebody holds are not used
-    up, and others begin again when they are leased.
+    """Send a write under each session with the last request number: leased sessions are not used
+    up, and others restart when they are leased.
     """
     _, key = tools.new_key(net)
     held = tools.sessions_of(net, "h1")
@@ -122,11 +122,11 @@ def test_a_host_that_may_use_every_session_ends_none(net):
     lease.close()
 
 
-# ---- Packets that are none ----
+# ---- Malformed packets ----
 
 
 def payload(key: int, **fields: object) -> bytes:
-    """A READ, or what is given, as a UDP payload of 16-byte values."""
+    """Return a READ, or a packet with the given fields, as a UDP payload with 16-byte values."""
     return Packet(**{"op": Op.READ, "key": key, "request": 77} | fields).encode(128)
 
 
@@ -136,11 +136,11 @@ def with_bytes(data: bytes, offset: int, new: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Bad:
-    """A bad packet and what becomes of it."""
+    """A bad packet and its effect."""
 
     packet: Callable[[ChainNetwork, int], bytes]
     event: str
-    """What the first switch counts."""
+    """The event that the first switch counts."""
     answer: tuple[Op, Status] | None = None
 
 
@@ -260,8 +260,8 @@ def test_a_frame_that_is_no_ipv4_is_counted(net, victim, ether_type):
 
 
 def test_a_frame_larger_than_any_packet_does_no_harm(net, victim):
-    """4,000 bytes over a cable that has been widened to carry them: dropped by the switch's port or
-    by its program, and nothing else changes.
+    """Send 4,000 bytes over a cable whose MTU is raised to carry them: the switch's port or its
+    program drops them, and nothing else changes.
     """
     subprocess.run(["ip", "link", "set", "dev", "s1-eth1", "mtu", "9000"], check=True)
     net.execute("h1", ["ip", "link", "set", "dev", "h1-eth0", "mtu", "9000"])

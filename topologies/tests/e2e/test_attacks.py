@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hosts have done to others' keys, sessions and answers, and do no more: each attack under its
-name.
+"""Attacks of hosts on others' keys, sessions and answers. Each attack has its own section, and none
+succeeds.
 
-The attacker is h2, a tenant with an access of its own, or h5, which has none; the victims are the
+The attacker is h2, a tenant with its own access, or h5, which has no access. The victims are the
 tenant shop's hosts h1 and h4, and h3, which reads.
 """
 
@@ -30,7 +30,7 @@ from topologies.tests.e2e.tools import Capture, Moved
 
 SECRET = b"shop's secret"
 SESSIONS = range(1, 4096)
-"""All that the program has records of."""
+"""All sessions of which the program has records."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def net(tenants):
 
 
 class Victim:
-    """A key of the tenant shop, which nobody else may touch."""
+    """A key of the tenant shop, which no other tenant may use."""
 
     def __init__(self, net):
         self.net = net
@@ -47,7 +47,7 @@ class Victim:
         self.version = tools.all_clean(net, self.name)
 
     def unharmed(self):
-        """Every member holds what was there, and the hosts that may read it are told so."""
+        """Check that every member holds the original value, and hosts with read access read it."""
         assert tools.all_clean(self.net, self.name) == self.version
         for host in ("h1", "h3", "h4"):
             with tools.client(self.net, host, session=None) as client:
@@ -60,7 +60,7 @@ def victim(net):
 
 
 def wait_for_events(net, before, count, *names):
-    """Wait until switches have counted so many events of these names since."""
+    """Wait until switches have counted this many events of these names since ``before``."""
 
     def counted():
         return (
@@ -123,7 +123,7 @@ def test_a_plain_udp_socket_reads_and_rewrites_no_key_whose_key_id_it_guesses(ne
 
 
 def behind(types):
-    """Tags before a packet."""
+    """Return a function that puts tags before a packet."""
     return lambda net, whole: [frames.tagged(types, whole)]
 
 
@@ -145,7 +145,9 @@ SOURCES = ["h2", "s4", "service", "h1"]
 
 
 def forged(net, key, source):
-    """All that only a switch or the controller may send, to everybody who could believe it."""
+    """Yield all packets that only a switch or the controller may send, to every node that might
+    believe them.
+    """
     epoch = net.admin.chain("main")["epoch"]
     for what, forgery in (FORGED | FORGED_REPLIES).items():
         targets = (
@@ -160,8 +162,8 @@ def forged(net, key, source):
 @pytest.mark.parametrize("disguise", DISGUISES)
 @pytest.mark.parametrize("host", ["h2", "h5"])
 def test_a_host_forges_no_fabric_packets(net, victim, host, disguise):
-    """Neither acknowledgements nor stamped writes, replies or what the controller says: each is
-    dropped at the host's own port, and counted.
+    """Neither acknowledgements nor stamped writes, replies or the controller's packets: the host's
+    own port drops and counts each.
     """
     expected = collections.Counter()
     made = []
@@ -186,7 +188,7 @@ def test_a_host_forges_no_fabric_packets(net, victim, host, disguise):
 
 @pytest.mark.parametrize("tags", frames.TAGS)
 def test_what_a_host_may_send_it_sends_without_tags(net, tags):
-    """A request behind tags is nobody's, not even with every right."""
+    """A request behind tags is dropped, even from a host with every right."""
     name, key = tools.new_key(net, SECRET, "/shop/")
     tools.all_clean(net, name)
     request = packet(net, Packet(Op.WRITE, key, request=3, value=b"tagged"), "h1", "service")
@@ -198,8 +200,8 @@ def test_what_a_host_may_send_it_sends_without_tags(net, tags):
 
 @pytest.mark.parametrize("tags", [(), (0x8100,), (0x8100, 0x8100)])
 def test_a_tunnels_packet_is_no_fabric_packet(net, victim, tags):
-    """VXLAN to the port at which switches have tunnels in Kubernetes, with an acknowledgement or a
-    reply inside.
+    """VXLAN to the tunnel port of switches in Kubernetes, with an acknowledgement or a reply
+    inside.
     """
     insides = [Packet(op, victim.key, epoch=1, version=NEWER, value=b"forged") for op in (Op.ACK, Op.READ_REPLY)]
     for inside, target in itertools.product(insides, ("s1", "s4", "service", "h1")):
@@ -222,8 +224,8 @@ def test_a_tunnels_packet_is_no_fabric_packet(net, victim, tags):
 
 
 def test_a_few_thousand_packets_end_nobodys_writes(net):
-    """A write with every session and the last request number, the controller's sessions, too; and a
-    switch that is made again copies nothing of it.
+    """Send a write with every session and the last request number, also with the controller's
+    sessions. A restored switch copies nothing of it.
     """
     victim = Victim(net)
     _, own = tools.new_key(net, b"mine", "/bank/")
@@ -247,7 +249,7 @@ def test_a_few_thousand_packets_end_nobodys_writes(net):
         reply = ask(net, "h1", Packet(Op.WRITE, key, session=held.id, request=held.next_request, value=value))
         held.next_request += 1
         assert reply.status == Status.OK  # under the session that was held all the time
-        for number in range(70):  # the controller's own, all of them
+        for number in range(70):  # all of the controller's own sessions
             net.admin.add_key("main", f"/other/poison/{value.decode()}/{number}", b"written")
             lease.keep()
 
@@ -261,16 +263,14 @@ def test_a_few_thousand_packets_end_nobodys_writes(net):
 
 
 def ask(net, host, request):
-    """The answer to one packet of a host."""
+    """Return the answer to one packet of a host."""
     with tools.port_of(net, host) as port:
         send(net, host, [packet(net, request, host, "service")])
         return tools.answer(net, port)[0]
 
 
 def test_a_holder_does_not_end_its_own_session_by_a_slip(net):
-    """A request number far above the recorded one is refused, and the one after the recorded is
-    not.
-    """
+    """A request number far above the recorded one is refused; the next one is accepted."""
     _, own = tools.new_key(net, b"mine", "/bank/")
     session = tools.sessions_of(net, "h2").sessions[0]
     assert (
@@ -292,8 +292,8 @@ def test_a_holder_does_not_end_its_own_session_by_a_slip(net):
 
 
 def test_an_acknowledged_write_is_the_writers_own(net, victim):
-    """Who sends its session's next numbers first, for its key or another, has neither its value
-    stored nor the victim's write taken for a retry.
+    """A host may send the next numbers of another host's session first, for its own key or another.
+    Its value is not stored, and the victim's write does not count as a retry.
     """
     _, own = tools.new_key(net, b"mine", "/bank/")
     name, key = tools.new_key(net, b"x", "/shop/")
@@ -325,7 +325,7 @@ def test_an_acknowledged_write_is_the_writers_own(net, victim):
 def test_first_request_numbers_cannot_be_foretold(net):
     leases = [tools.sessions_of(net, "h1") for _ in range(8)]
     first = [lease.sessions[0].next_request for lease in leases]
-    assert all(abs(a - b) > 1000 for a, b in itertools.combinations(first, 2))  # by chance once in 80,000 runs
+    assert all(abs(a - b) > 1000 for a, b in itertools.combinations(first, 2))  # fails by chance once in 80,000 runs
     again = leases[0].sessions[0].id
     for lease in leases:
         lease.close()
@@ -341,8 +341,8 @@ def test_first_request_numbers_cannot_be_foretold(net):
 
 
 def options_that_arrive(net, whole, hops=2):
-    """Behind IP options, with the checksum that is right when so many switches have counted the
-    time to live down without looking at it.
+    """Return the packet behind IP options, with a checksum that is right after ``hops`` switches
+    have decremented the time to live without checking it.
     """
     late = bytearray(bytes(IP(src=whole.src, dst=whole.dst, ttl=64 - hops, options=frames.options()) / whole[UDP]))
     late[8] = 64
@@ -357,8 +357,8 @@ REPLIES = {name: DISGUISES[name] for name in ("as it is", "in fragments", "behin
 @pytest.mark.parametrize("disguise", REPLIES)
 @pytest.mark.parametrize("source", ["h2", "s1", "service"])
 def test_a_waiting_client_is_told_nothing_by_another_host(net, victim, disguise, source):
-    """Though the attacker knows the request's number and the client's port, and is first: the
-    client hears the chain alone.
+    """The attacker knows the request's number and the client's port, and answers first, but the
+    client accepts only the chain's answer.
     """
     with net.inside("h1"):
         client = Client([tools.service(net)], session=None, timeout=2)
@@ -377,7 +377,9 @@ def test_a_waiting_client_is_told_nothing_by_another_host(net, victim, disguise,
 
 
 def test_packets_with_options_leave_with_a_right_checksum(net):
-    """Of other protocols, which hosts may send: the receiver's kernel drops what is wrong."""
+    """Packets of other protocols, which hosts may send: the receiver's kernel drops wrong
+    checksums.
+    """
     with net.inside("h4"):
         ear = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
     with ear:
@@ -425,7 +427,7 @@ def test_nobody_is_made_to_be_answered(net, victim, source):
     victim.unharmed()
 
 
-# ---- Any host could send the controller packets, and so keep it from what it has to do. ----
+# ---- Any host could delay the controller's work by sending it packets. ----
 
 
 @pytest.mark.parametrize("host", ["h2", "h3", "h5"])
@@ -452,7 +454,7 @@ def test_a_host_tells_the_controller_nothing(net, victim, host):
 
 
 def mutated(net, rng, key, bank, host, session):
-    """Frames, right and nearly right: all that a switch looks at, with bits that are wrong."""
+    """Return frames, right and nearly right: with wrong bits in all fields that a switch checks."""
     sources = [host, host, host, "h1", "h3", "s1", "s4", "service", "controller"]
     targets = ["service", "s1", "s2", "s3", "s4", "h1", "h3", "h4", "controller"]
     payloads = [
@@ -489,8 +491,8 @@ def mutated(net, rng, key, bank, host, session):
 
 @pytest.mark.parametrize("host", ["h5", "h2"])
 def test_random_frames_change_nothing_of_others_and_cost_them_no_answer(net, victim, host):
-    """As many as NETCRAQ_HOSTILE_FRAMES says, otherwise 3,000, from a host without access and from
-    one with access to one realm.
+    """Send NETCRAQ_HOSTILE_FRAMES frames (default 3,000) from a host without access and from one
+    with access to one realm.
     """
     count = int(os.environ.get("NETCRAQ_HOSTILE_FRAMES", "3000"))
     seed = random.SystemRandom().randrange(1 << 32)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``make run`` executes, and the query generator, on networks of their own."""
+"""``make run``, and the query generator, on networks of their own."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ DEMO = [sys.executable, str(p4app.ROOT / "experiments" / "demo.py")]
 
 
 def export(tmp_path, **values):
-    """An etcd export with these keys."""
+    """Write an etcd export with these keys."""
     pairs = [
         {"key": base64.b64encode(f"/{key}".encode()).decode(), "value": base64.b64encode(value).decode()}
         for key, value in values.items()
@@ -36,9 +36,8 @@ def trace(tmp_path, *rows):
 
 
 def demo(switch, tmp_path, *arguments):
-    """What ``make run`` executes. Where it ends because the machine was too busy for leases of a
-    second, which the tests alongside this one may well make it, it is run again; anything else
-    counts.
+    """Run ``make run``. Run it again if the machine was too busy for leases of a second, which
+    parallel tests can cause; any other failure counts.
     """
     command = [*DEMO, "--switch", switch, "--out", str(tmp_path / "run.json"), *arguments]
     for _ in range(4):
@@ -155,7 +154,7 @@ def test_bad_files_are_refused_before_anything_starts(tmp_path, arguments, words
 
 @pytest.fixture
 def running(net, tmp_path):
-    """A run with two placed keys on a network that is up."""
+    """A run with two placed keys on a running network."""
     said = []
     run = ChainRun(net, said.append, said.append)
     run.spawn_clients()
@@ -187,9 +186,9 @@ def test_an_old_value_is_found(net, running):
         running.together("writes", [(running.writer, {"ops": [["put", key, None], ["put", key, None]]})])
         written = stranger.get(key).value
         running.together("reads", [(running.readers[0], {"ops": [["get", key, None]]})])
-        # except for the count of reads, of which the stranger's was one
+        # except for the count of reads, which includes the stranger's read
         assert running.wrong(before, net.all_counters())[1:] == []
-        stranger.put(key, b"1")  # what was there at first
+        stranger.put(key, b"1")  # the original value
         running.together("late reads", [(running.readers[0], {"ops": [["get", key, None]]})])
     assert written == b"#2 "
     assert any(": stale, value 2 had been written before" in line for line in running.wrong(before, net.all_counters()))
@@ -224,11 +223,11 @@ def test_the_query_generator_asks_a_chain(net, tmp_path, transport):
         "--mix",
         "get=80,put=20",
         "--rate",
-        "400" if transport == "socket" else "100",  # scapy makes a frame slowly
+        "400" if transport == "socket" else "100",  # scapy makes frames slowly
         "--count",
         "200",
         "--timeout",
-        "20",  # on a machine that others use BMv2 takes seconds for what has queued up
+        "20",  # on a shared machine BMv2 takes seconds for its queued packets
     ]
     command += [
         "--transport",

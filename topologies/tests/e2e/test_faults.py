@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A chain whose cables lose, repeat and reorder frames, and switches that go and come back."""
+"""A chain whose cables lose, repeat and reorder frames, and switches that fail and return."""
 
 import math
 import threading
@@ -16,8 +16,8 @@ from topologies.tests.conftest import why_not
 from topologies.tests.e2e import tools
 
 LOSSY = "seed={seed}; *: loss=0.01, dup=0.05, reorder=0.02"
-"""At every port, in each direction: a query to the tail and back has some twenty chances to be
-lost.
+"""At every port, in each direction: a query to the tail and its reply can be lost at about twenty
+points.
 """
 
 HOSTS = ["h1", "h2", "h3", "h4"]
@@ -25,8 +25,8 @@ HOSTS = ["h1", "h2", "h3", "h4"]
 
 @pytest.fixture(scope="module")
 def lossy(tmp_path_factory):
-    """A chain of four with bad cables: netcraq-switch makes them bad, on kernels without netem,
-    too.
+    """A chain of four with bad cables, which netcraq-switch simulates, so that kernels without
+    netem suffice.
     """
     if reason := why_not("embedded"):
         pytest.skip(reason)
@@ -43,7 +43,7 @@ def lossy(tmp_path_factory):
 
 
 def test_over_bad_cables_nobody_reads_what_could_not_be(lossy):
-    """Every host writes a key of its own and reads everyone's; the history is linearizable."""
+    """Every host writes its own key and reads all keys; the history is linearizable."""
     keys = {host: lossy.admin.add_key("main", f"/{host}", b"0") for host in HOSTS}
     history: list[Operation] = []
     again = []
@@ -79,7 +79,9 @@ def test_over_bad_cables_nobody_reads_what_could_not_be(lossy):
 
 
 def test_over_bad_cables_nothing_is_done_twice(lossy):
-    """A counter at which one client adds by CAS holds as many as were acknowledged."""
+    """One client increments a counter by CAS; the result equals the number of acknowledged
+    increments.
+    """
     key = lossy.admin.add_key("main", "/counter", b"0")
     done = unknown = again = 0
     with tools.client(lossy, "h1", timeout=5) as client:
@@ -98,8 +100,8 @@ def test_over_bad_cables_nothing_is_done_twice(lossy):
 
 
 def test_a_switch_that_was_killed_gets_its_program_again(net):
-    """It has nothing then, and no part in the chain until the controller gives it one; the others'
-    keys stay readable.
+    """After its restart the switch is empty and no member until the controller brings it back; the
+    others' keys stay readable.
     """
     name, key = tools.new_key(net, b"stays")
     tools.all_clean(net, name)

@@ -15,13 +15,13 @@ from topologies import network_namespaces, p4app
 from topologies.tests.conftest import processes_here, why_not
 
 OUTSTANDING = 8
-"""Requests that bench_etcd.py's load has on their way at once."""
+"""The number of outstanding requests of bench_etcd.py's load."""
 BENCHMARK = p4app.ROOT / "bin" / "etcd-benchmark"
 
 
 @pytest.fixture
 def hot_keys(tmp_path):
-    """Runs the script in a namespace of its own."""
+    """Return a function that runs the script in a namespace of its own."""
     if reason := why_not("embedded"):
         pytest.skip(reason)
     for program in ("etcd", "prometheus"):
@@ -53,7 +53,8 @@ def test_hot_keys_come_into_the_network(hot_keys):
     assert result["ok"] is True
     first, last = result["seconds"][0], result["seconds"][-3:]
     assert first["hit_rate"] == 0 and first["placed"] == 0
-    # A switch was killed and has come back. Any one second may be another program's.
+    # A switch was killed and has returned. Other programs may take the machine for any single
+    # second.
     assert max(second["hit_rate"] or 0 for second in last) >= 0.4 and last[-1]["placed"] > 20
     assert {f"/bench/{n:08}" for n in range(10)} <= {key["key"] for key in result["placed"]}
     assert "chain.failover" in done.stdout and "chain.recovered" in done.stdout
@@ -71,18 +72,16 @@ def test_the_bench_measures_all_ways(hot_keys):
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(out.read_text())
     assert result["warm_up"]["seconds_to_half"] is not None, result["warm_up"]
-    # The moves continue while it is measured for a second: on a busy machine a third is what is
-    # seen.
+    # Moves continue during the measured second: on a busy machine the share may be a third.
     assert len(result["load"]) == 2
     for ways in result["load"].values():
         one = {way: repetitions[0] for way, repetitions in ways.items()}
         assert one["gateway"]["hit_rate"] >= 0.1 > one["etcd"]["hit_rate"] == 0
-        # What is on its way while keys are moved may have waited without success, on such a
-        # machine, once.
+        # On such a machine each outstanding request may fail once while keys are moved.
         assert all(load["failed"] <= OUTSTANDING for load in one.values()), one
     one = {way: values[0] for way, values in result["one_at_a_time_us"].items()}
     assert one["native"] < one["gateway"] < one["etcd"] > one["direct"], one
-    # etcd's own benchmark is built by make bench-etcd: where it is not there, that is said.
+    # Only make bench-etcd builds etcd's own benchmark: if it is missing, the output says so.
     assert set(result["unplaced"]) == ({"ranges", "puts"} if BENCHMARK.exists() else set())
     assert ("is not built" in done.stdout) != BENCHMARK.exists()
     assert "by the native client" in done.stdout
@@ -98,7 +97,7 @@ def test_the_second_half_of_make_run_shows_the_gain(hot_keys):
     result = json.loads(out.read_text())
     hot = result["hot"]
     assert hot["etcd"]["by_network"] == hot["from_etcd"]["by_network"] == 0
-    for way in ("gateway", "direct", "native"):  # etcd answers, too, while leases run out on a busy machine
+    for way in ("gateway", "direct", "native"):  # etcd also answers when leases expire on a busy machine
         assert hot[way]["by_network"] >= 0.5 * hot[way]["reads"] > 0, (way, hot[way])
     assert result["placed"]["share"] >= gain.ENOUGH
     assert result["lock"]["node"]["calls"] > 0 < result["lock"]["etcd"]["calls"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher: from its command line to its end, however it ends."""
+"""The launcher, from its command line to its end in any way."""
 
 import json
 import signal
@@ -33,7 +33,7 @@ def run(*arguments, **options):
 
 
 class Launched:
-    """A launcher that is up."""
+    """A running launcher."""
 
     processes: ClassVar[list[subprocess.Popen]] = []
 
@@ -52,7 +52,7 @@ class Launched:
         pytest.fail("the launcher ended: " + "".join(self.said))
 
     def end(self, number):
-        """Send a signal and wait; the exit status."""
+        """Send a signal, wait, and return the exit status."""
         self.process.send_signal(number)
         self.process.communicate(timeout=30)
         return self.process.returncode
@@ -60,7 +60,7 @@ class Launched:
 
 @pytest.fixture(autouse=True)
 def ended():
-    """A test that failed in the middle leaves no launcher, which would have all others refused."""
+    """A failed test leaves no launcher, which would block all other tests."""
     yield
     while Launched.processes:
         process = Launched.processes.pop()
@@ -142,7 +142,7 @@ def test_killed_with_9_it_leaves_nothing_after_the_next_start(switch, private, t
     key = first.admin.add_key("main", "/a", b"1")
     first.end(signal.SIGKILL)
 
-    # fewer switches: what the first had beyond them must be gone, too
+    # fewer switches: the first run's additional ones must be gone, too
     second = Launched(switch, tmp_path / "2", "--nodes", "2")
     assert interfaces() == {"s1-eth1", "s1-eth2", "s2-eth1", "s2-eth2"}
     assert {run_id for _, run_id in processes_here()} == runs_here()
@@ -164,7 +164,7 @@ def test_a_second_launcher_is_refused_and_does_no_harm_to_the_first(switch, priv
         f"a NetCRAQ network is up already: {p4app.ROOT}/topologies/chain-4.json, process {first.process.pid}. End it first"
         in done.stderr
     )
-    # a lease of 200 ms may have run out alongside the second's start, and is there again at once
+    # a lease of 200 ms may expire when the second starts, and is renewed at once
     wait_until("the first serves", lambda: serves(first.admin))
     assert list(first.admin.keys()) == ["/a"]
     assert first.end(signal.SIGINT) == 130
@@ -257,7 +257,7 @@ def test_every_assignment_strategy_carries_packets(switch, private, tmp_path, st
 
 
 def check_everyone_reads_what_everyone_writes(net, wait_until):
-    """From every host: a write is read back there and at every switch."""
+    """Check for every host that its write is read back there and at every switch."""
     key = net.admin.add_key("main", "/a", b"0")
     for number, host in enumerate(net.topology.hosts):
         with net.inside(host):

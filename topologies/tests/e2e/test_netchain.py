@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NetChain, the baseline, on real switches: reads and writes from every host, and a switch that
-goes.
-"""
+"""NetChain, the baseline, on real switches: reads and writes of all hosts, and a failing switch."""
 
 import json
 import subprocess
@@ -17,7 +15,7 @@ HOSTS = ["h1", "h2", "h3", "h4"]
 
 @pytest.fixture(scope="module")
 def chain(kind, tmp_path_factory):
-    """A line of four, all of them NetChain's; yields the network and what runs a command of
+    """Run a line of four NetChain switches; yield the network and a function that runs a command of
     ``netchain`` in a host.
     """
     out = tmp_path_factory.mktemp("netchain")
@@ -50,7 +48,7 @@ def test_what_one_host_writes_every_host_reads(chain):
 def test_every_value_that_a_load_reads_is_right(chain):
     _, run = chain
     gets = puts = 0
-    for duration in ("300ms", "1s", "3s", "9s"):  # for longer where the machine is busy
+    for duration in ("300ms", "1s", "3s", "9s"):  # longer if the machine is busy
         report = json.loads(run("h1", "bench", "-n", "8", "--puts", "20", "--duration", duration))
         assert report["wrong"] == 0 and report["failed"] == 0
         gets += report["ops"]["get"]["queries"]
@@ -62,7 +60,7 @@ def test_every_value_that_a_load_reads_is_right(chain):
 
 
 def operate(*command):
-    """Have the controller do something; returns the exit status and what was said."""
+    """Send a command to the controller; return the exit status and the output."""
     done = subprocess.run([str(p4app.ROOT / "bin" / "netchain"), *command], capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NetChain on real switches: what clients read while a switch dies and is brought back is what a
-store without copies would say.
+"""NetChain on real switches: the clients' histories are linearizable while a switch fails and is
+restored.
 """
 
 import pytest
@@ -13,7 +13,7 @@ from topologies import network_namespaces
 def test_nothing_acknowledged_is_lost_by_a_failover_and_a_recovery(kind, tmp_path, victim):
     times = timeline_run.Times(before=0.7, away=0.6, after=1.0)
     with network_namespaces.private():
-        # It raises RunError where a value that was read could not have been.
+        # This raises RunError if a read value was impossible.
         record = timeline_run.run("NetChain", kind, tmp_path, victim=victim, keys=200, times=times)
     assert [event.kind for event in record.events] == [
         "killed",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``netchain-baseline/README.md`` shows is what happens."""
+"""The examples in ``netchain-baseline/README.md`` work as shown."""
 
 import re
 import subprocess

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bound for what a host may send: a flood costs the flooder, and others' answers come as before.
+"""The rate limit of a host: a flood costs only the flooder, and others are answered as before.
 
-h6 floods the chain with writes of its own key as fast as one process sends; h4, at the same switch,
-reads and writes.
+h6 floods the chain with writes of its own key as fast as one process can send; h4, at the same
+switch, reads and writes.
 """
 
 import contextlib
@@ -20,9 +20,9 @@ from topologies.network import wait_until
 from topologies.tests.e2e import frames, tools
 
 RATE = 1000
-"""That of h6 in tenants.json, in packets a second."""
+"""h6's limit in tenants.json, in packets a second."""
 BURST = 64
-"""What it may send at once."""
+"""The size of its burst."""
 SECONDS = 2.0
 
 FLOOD = """
@@ -58,7 +58,7 @@ def net(tenants):
 
 @dataclass
 class Flood:
-    """What a flood came to while it was looked at."""
+    """The measurements of a flood."""
 
     seconds: float = 0
     sent: int = 0
@@ -67,8 +67,8 @@ class Flood:
 
 @contextlib.contextmanager
 def flood(net, host, packet):
-    """A process in a host that sends a packet as fast as it can, for the block, and takes the
-    answers.
+    """Run a process in a host that sends a packet as fast as it can, during the block, and receives
+    the answers.
     """
     arguments = [frames.address(net, host), tools.service(net), packet.encode(net.topology.profile).hex()]
     process = net.spawn(host, [sys.executable, "-c", FLOOD, *arguments], stdout=subprocess.PIPE, text=True)
@@ -89,7 +89,7 @@ def flood(net, host, packet):
 
 @dataclass
 class Seen:
-    """What a client that asks one thing at a time has seen."""
+    """The results of a client that sends one request at a time."""
 
     reads: list[float]
     writes: list[float]
@@ -97,11 +97,11 @@ class Seen:
 
     @property
     def done(self):
-        """How many requests were answered."""
+        """The number of answered requests."""
         return len(self.reads) + len(self.writes) - self.lost
 
     def __str__(self):
-        """Microseconds."""
+        """Format the latencies in microseconds."""
 
         def line(what, seconds):
             ordered = sorted(seconds)
@@ -111,7 +111,7 @@ class Seen:
 
 
 def look(client, key, seconds=SECONDS):
-    """A read and a write in turn, for so long."""
+    """Read and write in turn for some seconds."""
     seen = Seen([], [])
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -126,16 +126,16 @@ def look(client, key, seconds=SECONDS):
 
 
 def is_bounded(net, key):
-    """Whether what h6 sends at once is bounded."""
+    """Return whether the rate limit of h6 drops packets of a burst."""
     with tools.port_of(net, "h6"):
-        # BMv2 loses of what comes at once, and after a flood it has seconds of it in its queues:
-        # where too few have come, others are sent.
+        # BMv2 loses packets of a burst, and after a flood its queues hold seconds of it. If too few
+        # packets were processed, another burst is sent.
         came = wait_until("the switch takes what comes at once", lambda: came_of_a_burst(net, key), timeout=60)
         return came.get("drop_rate", 0) > 0
 
 
 def came_of_a_burst(net, key):
-    """What became of a burst of h6's reads at its switch; none if it lost more than a few."""
+    """Return the events of a burst of h6's reads at its switch; None if it lost more than a few."""
     before = net.counters("s4")
     frames.send(net, "h6", [frames.packet(net, Packet(Op.READ, key), "h6", "s4")] * (4 * BURST))
     with contextlib.suppress(TimeoutError):
@@ -145,7 +145,7 @@ def came_of_a_burst(net, key):
 
 
 def taken(net, before):
-    """What became of h6's own reads at its switch, since."""
+    """Return the events of h6's own reads at its switch since ``before``."""
     return {
         event: count
         for event, count in net.counters("s4").since(before).items()
@@ -157,8 +157,8 @@ def test_a_flood_costs_the_flooder(net):
     _, victims = tools.new_key(net, b"victim", "/shop/")
     _, own = tools.new_key(net, b"flood", "/bank/")
     write = Packet(Op.WRITE, own, value=b"flood")
-    # Each client has its session before the flood: what the controller writes to a switch of which
-    # the flood has all the processor, is not what is looked at.
+    # Each client has its session before the flood: the controller's writes to a switch whose
+    # processor is fully used by the flood are not part of this test.
     with tools.client(net, "h4", timeout=0.5) as client:
         quiet = look(client, victims)
         before = net.counters("s4")
@@ -179,17 +179,17 @@ def test_a_flood_costs_the_flooder(net):
             f"  {what}: h6 sends {of.sent / of.seconds:,.0f}/s, has {of.answered / of.seconds:,.0f}/s answered; h4: {seen}"
         )
     assert bounded.sent > 2 * RATE * bounded.seconds, "the flood was none"
-    # Where others use the processors, too, BMv2 may take less of a flood than the bound.
+    # If other processes use the processors, BMv2 may process less of a flood than the limit.
     overloaded = net.switch == "bmv2" and bounded.answered < RATE * bounded.seconds / 2
     assert dropped > 0 or overloaded
     assert bounded.answered <= 1.1 * RATE * bounded.seconds + BURST
     if net.switch == "bmv2":
-        # BMv2 looks at every packet of a flood in one thread before its meter drops it, and drops
-        # what its queue has no room for, whosever it is: there the bound spares the chain. The
-        # victim gets a handful done with it and without it, which is printed above.
+        # BMv2 handles every packet of a flood in one thread before its meter drops it, and drops
+        # packets of all hosts when its queue is full. So its limit protects the rest of the chain
+        # only. The victim's few answers with and without it are printed above.
         return
-    # Processors are shared, with the flooding process and whatever else runs. Without a bound it is
-    # two to three orders of magnitude where switches run in processes.
+    # Processors are shared with the flooding process and others. Without a limit the difference is
+    # two to three orders of magnitude if switches run in processes.
     assert beside.lost <= max(1, without.lost // 10)
     for was, now, unbound in (
         (quiet.reads, beside.reads, without.reads),

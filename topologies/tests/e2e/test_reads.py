@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who answers a read, and with what."""
+"""Which switch answers a read, and with which value."""
 
 import pytest
 from netcraq.client import NotFound
@@ -43,7 +43,7 @@ def test_a_switch_that_is_asked_by_its_own_address_answers_itself(net, asked):
 @pytest.mark.parametrize("host", ["h1", "h2", "h3"])
 def test_a_dirty_read_is_answered_by_the_tail_with_the_newest_committed_value(net, host):
     dirty = {"s1": "DIRTY", "s2": "DIRTY", "s3": "DIRTY", "s4": "OK"}
-    for _ in range(5):  # now and then an acknowledgement passes as soon as the cable is whole
+    for _ in range(5):  # sometimes an acknowledgement passes as soon as the cable works again
         name, key = tools.new_key(net, b"old")
         tools.all_clean(net, name)
         switch = net.topology.hosts[host].switch
@@ -54,7 +54,7 @@ def test_a_dirty_read_is_answered_by_the_tail_with_the_newest_committed_value(ne
                 continue
             with tools.client(net, host) as client:
                 with Moved(net) as moved:
-                    # what a reader gets who asks for any committed value: it is dirty here
+                    # an eventual read returns any committed value; the key is dirty here
                     assert client.get(key, eventual=True).value == b"old"
                 assert moved.settled() == {switch: {"read_clean": 1}}
                 with Moved(net) as moved:
@@ -68,20 +68,20 @@ def test_a_dirty_read_is_answered_by_the_tail_with_the_newest_committed_value(ne
                 assert moved.slots[switch] == {name: {"forwards": 1}}
                 assert moved.slots["s4"] == {name: {"reads": 1}}
 
-                with Moved(net) as moved:  # the reply made clean what it passed (read repair)
+                with Moved(net) as moved:  # the reply cleaned its path (read repair)
                     assert client.get(key).value == b"newest"
                 assert moved.settled() == {switch: {"read_clean": 1}}
             assert tools.states(net, name) == {
                 other: "OK" if other in (*passed, "s4") else "DIRTY" for other in ("s1", "s2", "s3", "s4")
             }
-        tools.all_clean(net, name)  # thawed, the controller re-propagates what is dirty
+        tools.all_clean(net, name)  # after the thaw the controller re-propagates dirty keys
         return
     pytest.fail("the key was never dirty")
 
 
 def test_a_write_that_is_lost_on_its_way_is_not_seen_and_completed_later(net):
-    """By its client's retry, or by the controller, which re-propagates what stays dirty: whoever is
-    first.
+    """The client's retry completes it, or the controller, which re-propagates dirty keys: whichever
+    is first.
     """
     name, key = tools.new_key(net, b"old")
     version = tools.all_clean(net, name)
@@ -122,8 +122,8 @@ def test_a_key_without_a_value_is_not_found(net, host):
 
 
 def test_a_frozen_and_thawed_chain_reads_on(net):
-    """Frozen, the head answers writes with RETRY, which the client repeats until its time is over;
-    reads continue.
+    """In a frozen chain the head answers writes with RETRY, which the client repeats until its
+    timeout; reads continue.
     """
     name, key = tools.new_key(net, b"value")
     tools.all_clean(net, name)

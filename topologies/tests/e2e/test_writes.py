@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a write costs, when it is executed, and when it is not."""
+"""The packets of a write, and when it is executed or not."""
 
 import itertools
 import threading
@@ -15,14 +15,14 @@ MEMBERS = ["s1", "s2", "s3", "s4"]
 
 
 def path(*nodes):
-    """The hops along some nodes."""
+    """Return the hops along some nodes."""
     return list(itertools.pairwise(nodes))
 
 
 @pytest.mark.parametrize(
     ("host", "to_head", "reply", "acks"),
     [
-        # the reply passes all switches: it is the acknowledgement
+        # the reply passes all switches, so it is also the acknowledgement
         ("h1", path("h1", "s1"), path("s4", "s3", "s2", "s1", "h1"), []),
         ("h2", path("h2", "s2", "s1"), path("s4", "s3", "s2", "h2"), path("s2", "s1")),
         ("h4", path("h4", "s4", "s3", "s2", "s1"), path("s4", "h4"), path("s4", "s3", "s2", "s1")),  # n - 1
@@ -99,8 +99,8 @@ def test_cas_executes_only_on_the_expected_version(net):
 
 
 def test_cas_on_a_dirty_key_is_executed_on_the_newest_version(net):
-    """The head does not know that the newest version is committed, and does not wait for that. The
-    tail answers a CAS that expects an older version.
+    """The head executes the CAS although it does not know whether the newest version is committed.
+    The tail answers a CAS that expects an older version.
     """
     name, key = tools.new_key(net, b"old")
     version = tools.all_clean(net, name)
@@ -147,7 +147,7 @@ def test_a_retry_is_answered_again_and_executed_once(net):
                 version + 1,
                 write.request,
             )
-        # An older request of the session is a late copy of something that is over.
+        # An older request of the session is a late copy of a completed one.
         old = Packet(Op.WRITE, key, session=session.id, request=session.next_request, value=b"late")
         tools.from_host(net, "h1", tools.request(net, "h1", old))
         assert tools.silence(port)
@@ -175,8 +175,8 @@ def test_a_retry_after_a_newer_write_of_another_does_not_undo_it(net):
 
 
 def test_concurrent_increments_lose_none(net):
-    """Four clients at four switches add to one counter by CAS. What was acknowledged is in it, and
-    nothing is in it twice.
+    """Four clients at four switches increment one counter by CAS. It contains every acknowledged
+    increment exactly once.
     """
     _, key = tools.new_key(net, b"0")
     rounds = 25

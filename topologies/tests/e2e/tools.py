@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the end-to-end tests send with and look with."""
+"""Tools of the end-to-end tests for sending and observing packets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PACKET_OUTGOING = 4
 SOURCE_PORT = 40_000
 
 PATIENCE = 30.0
-"""Seconds that a switch may be busy with what a test has done to it."""
+"""Seconds for which a switch may be busy because of a test."""
 
 _names = itertools.count(1)
 
@@ -37,16 +37,14 @@ made: list[str] = []
 """The keys that the running test has placed."""
 
 CONTROL = {"lease_renewed", "fetch", "sync"}
-"""Events that the controller causes by itself, or by being asked what a switch holds."""
+"""Events that the controller causes by itself, or when it fetches a switch's data."""
 
 PCAP = "pcap"
-"""The folder, beside the logs, in which switches record frames where packet sockets do not see
-them.
-"""
+"""The folder, next to the logs, in which switches record frames that packet sockets do not see."""
 
 
 def new_key(net: ChainNetwork, value: bytes | None = b"first", prefix: str = "/test/") -> tuple[str, int]:
-    """Place a key that no other test has; its name and KEY_ID."""
+    """Place a key that no other test has; return its name and KEY_ID."""
     name = f"{prefix}{next(_names)}"
     key = net.admin.add_key("main", name, value)
     made.append(name)
@@ -54,13 +52,13 @@ def new_key(net: ChainNetwork, value: bytes | None = b"first", prefix: str = "/t
 
 
 def service(net: ChainNetwork) -> str:
-    """The service address of the chain."""
+    """Return the service address of the chain."""
     return str(net.topology.chains[0].service)
 
 
 def sessions_of(net: ChainNetwork, host: str) -> SessionLease:
-    """A session that a host can write with. A switch that is busy with what a test has flooded it
-    with is told about it when it has done that.
+    """Lease a session for a host. A switch that a test has flooded accepts the session only after
+    it has processed the flood.
     """
     end = time.monotonic() + PATIENCE
     while True:
@@ -73,7 +71,7 @@ def sessions_of(net: ChainNetwork, host: str) -> SessionLease:
 
 
 def client(net: ChainNetwork, host: str, **options: object) -> Client:
-    """A client in a host, with a session of its own unless told otherwise."""
+    """Return a client in a host, with its own session by default."""
     if "session" not in options:
         options["session"] = sessions_of(net, host)
     with net.inside(host):
@@ -81,8 +79,8 @@ def client(net: ChainNetwork, host: str, **options: object) -> Client:
 
 
 def change_hosts(net: ChainNetwork, **changes: dict[str, object]) -> None:
-    """Have the controller read a file in which hosts have other fields (``access``, ``rate`` ...),
-    as an operator does; without changes the first.
+    """Have the controller read a file with changed fields of hosts (``access``, ``rate`` ...), as
+    an operator does; without changes, the original file.
     """
     hosts = {name: replace(host, **changes.get(name, {})) for name, host in net.topology.hosts.items()}
     net.controller.file.write_text(json.dumps(declaration(replace(net.topology, hosts=hosts))))
@@ -93,7 +91,7 @@ def change_hosts(net: ChainNetwork, **changes: dict[str, object]) -> None:
 
 
 def checksum(data: bytes) -> int:
-    """RFC 1071."""
+    """Return the checksum of RFC 1071."""
     total = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
@@ -111,7 +109,7 @@ def ipv4(
     options: bytes = b"",
     ttl: int = 64,
 ) -> bytes:
-    """An IPv4 packet with a right checksum, whatever else may be wrong with it."""
+    """Return an IPv4 packet with a right checksum, even if other fields are wrong."""
     length = 20 + len(options) + len(payload) if total_length is None else total_length
     head = struct.pack(
         "!BBHHHBBH4s4s",
@@ -133,17 +131,17 @@ def ipv4(
 def udp(
     payload: bytes, *, source_port: int = SOURCE_PORT, target_port: int = wire.PORT, length: int | None = None
 ) -> bytes:
-    """A UDP datagram without a checksum."""
+    """Return a UDP datagram without a checksum."""
     return struct.pack("!HHHH", source_port, target_port, 8 + len(payload) if length is None else length, 0) + payload
 
 
 def mac(address: str) -> bytes:
-    """An Ethernet address as bytes."""
+    """Return an Ethernet address as bytes."""
     return bytes.fromhex(address.replace(":", ""))
 
 
 def from_host(net: ChainNetwork, host: str, packet: bytes, ether_type: int = 0x0800) -> None:
-    """Send a packet from a host to its switch, as raw as it is."""
+    """Send an IPv4 packet from a host to its switch, unchanged."""
     node = net.topology.hosts[host]
     frame = mac(net.topology.switches[node.switch].mac) + mac(node.mac) + struct.pack("!H", ether_type) + packet
     with net.inside(host), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
@@ -152,7 +150,7 @@ def from_host(net: ChainNetwork, host: str, packet: bytes, ether_type: int = 0x0
 
 
 def from_switch(net: ChainNetwork, sender: str, receiver: str, packet: bytes) -> None:
-    """Put a packet on the cable between two switches, as if the one had sent it to the other."""
+    """Put a packet on the cable between two switches, as if ``sender`` had sent it."""
     frame = (
         mac(net.topology.switches[receiver].mac)
         + mac(net.topology.switches[sender].mac)
@@ -160,22 +158,22 @@ def from_switch(net: ChainNetwork, sender: str, receiver: str, packet: bytes) ->
         + packet
     )
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
-        # Straight to the device, past those who look at what leaves by it: BMv2 would take the
-        # frame for one that has come in at the sender.
+        # Send directly to the device, bypassing packet sockets on it: BMv2 would treat the frame as
+        # received at the sender.
         raw.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
         raw.bind((net.interface(sender, receiver), 0))
         raw.send(frame)
 
 
 def request(net: ChainNetwork, host: str, packet: Packet, target: str | None = None, **ports: int) -> bytes:
-    """A NetCRAQ packet of a host to the service address (or another) as an IPv4 packet."""
+    """Return a NetCRAQ packet of a host to the service address (or another) as an IPv4 packet."""
     source = str(net.topology.hosts[host].ip.ip)
     return ipv4(source, target or service(net), 17, udp(packet.encode(net.topology.profile), **ports))
 
 
 @contextlib.contextmanager
 def port_of(net: ChainNetwork, host: str) -> Iterator[socket.socket]:
-    """The UDP socket of a host that answers to its raw packets come to."""
+    """Open the UDP socket of a host that receives the answers to its raw packets."""
     with net.inside(host):
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with sock:
@@ -185,14 +183,14 @@ def port_of(net: ChainNetwork, host: str) -> Iterator[socket.socket]:
 
 
 def answer(net: ChainNetwork, sock: socket.socket) -> tuple[Packet, str]:
-    """The next answer, and the address it came from."""
+    """Return the next answer, and its source address."""
     payload, (address, port) = sock.recvfrom(4096)
     assert port == wire.PORT
     return Packet.decode(payload, net.topology.profile), address
 
 
 def silence(sock: socket.socket, seconds: float = 0.15) -> bool:
-    """Whether nothing comes."""
+    """Return whether nothing arrives."""
     sock.settimeout(seconds)
     try:
         sock.recv(4096)
@@ -208,12 +206,12 @@ def silence(sock: socket.socket, seconds: float = 0.15) -> bool:
 
 @contextlib.contextmanager
 def acknowledgements_lost(net: ChainNetwork, key: int, *values: bytes) -> Iterator[None]:
-    """Let writes commit at the tail while their acknowledgements and replies are lost: all others
-    are dirty then, until the block ends.
+    """Let writes commit at the tail while their acknowledgements and replies are lost: all other
+    members stay dirty until the block ends.
 
-    The controller re-propagates what has been dirty for 0.3 s, and tests may take longer than that
-    on a busy machine; but what it sends is acknowledged without success, too, as long as the cable
-    is cut.
+    The controller re-propagates keys that have been dirty for 0.3 s, and tests may take longer on a
+    busy machine. But the acknowledgements of these writes are lost, too, as long as the cable is
+    cut.
     """
     session = sessions_of(net, "h1").sessions[0]
     before = net.counters("s4").event("write_committed")
@@ -229,9 +227,9 @@ def acknowledgements_lost(net: ChainNetwork, key: int, *values: bytes) -> Iterat
 
 @contextlib.contextmanager
 def frozen(net: ChainNetwork) -> Iterator[None]:
-    """Let the chain take no writes for the block: the controller re-propagates nothing then, so
-    what is dirty stays so. The block begins when no switch counts anything more: a write that was
-    on its way would be acknowledged later.
+    """Freeze the chain for the block: then the controller re-propagates nothing, so dirty keys stay
+    dirty. The block begins when no switch counts any events, because a write in flight would be
+    acknowledged later.
     """
     net.admin.change_chain("main", frozen=True)
     try:
@@ -242,18 +240,20 @@ def frozen(net: ChainNetwork) -> Iterator[None]:
 
 
 def _quiet(net: ChainNetwork, seconds: float) -> bool:
-    """Whether no switch counts anything for some seconds, but what the controller causes."""
+    """Return whether no switch counts events for some seconds, except those that the controller
+    causes.
+    """
     with Moved(net) as moved:
         time.sleep(seconds)
     return not moved.settled()
 
 
-# ---- What was seen ----
+# ---- Observing ----
 
 
 def pcap_frames(path: Path, start: int) -> tuple[list[tuple[int, bytes]], int]:
-    """The whole frames of a pcap file from an offset on, with their times, and the offset after
-    them.
+    """Return the complete frames of a pcap file from an offset on, with their times, and the offset
+    after them.
     """
     begin, at, frames = max(start, 24), 0, []
     with path.open("rb") as file:
@@ -279,12 +279,12 @@ class Seen:
 
 
 class Capture:
-    """The NetCRAQ packets that cross the cables while the block runs; the controller's go another
-    way and are not among them.
+    """Records the NetCRAQ packets on the cables during the block. The controller's packets use no
+    cables, so they are not included.
 
-    Each is noted where it leaves: at the port of the switch that sends it, or at the switch's port
-    where a host's comes in. Where switches record their frames (--pcap), their records are read;
-    otherwise packet sockets see them.
+    Each packet is recorded once: at the port of the switch that sends it, or, if a host sends it,
+    at the switch's port where it arrives. If switches record their frames (--pcap), their files are
+    read; otherwise packet sockets record them.
     """
 
     def __init__(self, net: ChainNetwork) -> None:
@@ -308,7 +308,7 @@ class Capture:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wait until nothing moves any more, and take what was seen."""
+        """Wait until no packets move, and collect the recorded packets."""
         if self._records.exists():
             self._take_records()
             return
@@ -324,13 +324,13 @@ class Capture:
         self._socket.close()
 
     def _take_records(self) -> None:
-        """Read what the switches have recorded since, in the order of the kernel's clock."""
+        """Read the switches' new records, in the order of the kernel's clock."""
         found: list[tuple[int, str, bytes]] = []
         quiet = time.monotonic() + 0.15
         while time.monotonic() < quiet:
             for path in self._records.iterdir():
                 frames, self._read[path] = pcap_frames(path, self._read.get(path, 0))
-                # a switch records late what has passed it
+                # a switch records frames late
                 frames = [(at, path.stem, frame) for at, frame in frames if at >= self._begun]
                 if frames:
                     found += frames
@@ -344,7 +344,7 @@ class Capture:
     def _note(self, frame: bytes, interface: str, kind: int) -> bool:
         here, there = self._ends[interface]
         outgoing = kind == PACKET_OUTGOING
-        if not outgoing and there in self._net.switches:  # seen where it left
+        if not outgoing and there in self._net.switches:  # recorded where it left
             return False
         if frame[12:14] != b"\x08\x00" or frame[23] != 17 or wire.PORT not in struct.unpack("!HH", frame[34:38]):
             return False
@@ -355,12 +355,12 @@ class Capture:
         return True
 
     def of(self, op: Op) -> list[tuple[str, str]]:
-        """Who sent packets of an op to whom, in order."""
+        """Return senders and receivers of the packets of an op, in order."""
         return [(seen.sender, seen.receiver) for seen in self.packets if seen.op == op]
 
 
 class Moved:
-    """What the switches' counters counted while the block ran, except for what the controller
+    """The events that the switches counted during the block, except for those that the controller
     causes by itself.
     """
 
@@ -370,12 +370,12 @@ class Moved:
         self.slots: dict[str, dict[str, dict[str, int]]] = {}
 
     def __enter__(self) -> Moved:
-        """Read them."""
+        """Read the counters."""
         self._before = self._net.all_counters()
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """Read them again."""
+        """Read the counters again."""
         if kind is not None:
             return
         for name, after in self._net.all_counters().items():
@@ -384,7 +384,7 @@ class Moved:
             self.slots[name] = _slots_since(before, after)
 
     def settled(self) -> dict[str, dict[str, int]]:
-        """The events of the switches that counted any."""
+        """Return the events of the switches that counted any."""
         return {name: events for name, events in self.events.items() if events}
 
 
@@ -399,7 +399,7 @@ def _slots_since(before: Counters, after: Counters) -> dict[str, dict[str, int]]
 
 
 def states(net: ChainNetwork, name: str) -> dict[str, str]:
-    """OK, DIRTY or NOT_FOUND at each member."""
+    """Return OK, DIRTY or NOT_FOUND for each member."""
     return {state["switch"]: state["status"] for state in net.admin.key_states(name)}
 
 

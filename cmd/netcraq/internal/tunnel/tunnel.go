@@ -53,11 +53,11 @@ const (
 	// without a token. So a host that floods the server excludes only itself.
 	perSource = 64
 	// maxGreeting is the maximum number of connections in their greeting at the same time, from all
-	// sources; each lasts at most as long as a greeting may take. No network has more of these
-	// places than it leaves for others.
+	// sources; each lasts at most as long as a greeting may take. One network may hold at most as
+	// many as remain free.
 	maxGreeting = 512
-	// maxOpen is the maximum number of open connections from all sources. Networks share them
-	// likewise.
+	// maxOpen is the maximum number of open connections from all sources, with the same limit for
+	// one network.
 	maxOpen = 1024
 
 	// The first refusals are logged, and then one in each refusalEvery.

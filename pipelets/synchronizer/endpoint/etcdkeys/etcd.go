@@ -392,8 +392,8 @@ func (s *Sink) Open(ctx context.Context) (state exactlyonce.State, err error) {
 	return state, nil
 }
 
-// Commit implements endpoint.Sink. It compares the state's revision, which identifies the state
-// was.
+// Commit implements endpoint.Sink. The transaction compares the revision of the state's key,
+// which identifies the previous state.
 func (s *Sink) Commit(ctx context.Context, _, next exactlyonce.State, rows []endpoint.Row) error {
 	last := make(map[string]int, len(rows))
 	for i, r := range rows {
