@@ -15,8 +15,8 @@ import (
 // value is the value of all requests: 16 bytes, as in the other rows.
 const value = "0123456789abcdef"
 
-// bmcKeyBytes replaces BMC's limit of 250 bytes for a key. The verifier follows each loop over a key
-// to its limit, and recent kernels refuse the program with the original one.
+// bmcKeyBytes replaces BMC's limit of 250 bytes for a key. The verifier follows each loop over a
+// key to this limit, and recent kernels refuse the program with the original one.
 const bmcKeyBytes = 32
 
 // frameTo returns a UDP frame to a port.
