@@ -230,6 +230,17 @@ func (u *user) leases() {
 	u.t.Helper()
 	lease := u.must("lease", "grant", "1m")
 	u.must("put", "worker", "busy", "--lease", lease)
+	line := "(?m)^" + lease + `  [1-6]?[0-9.]+m?[0-9.]*s  uid \d+, gid \d+ \(pid \d+\)  key worker$`
+	if out := u.must("lease", "list"); !regexp.MustCompile(line).MatchString(out) {
+		u.t.Errorf("lease list prints\n%s\nwant %s", out, line)
+	}
+	if out := u.must("lease", "list", "-o", "json"); !strings.Contains(out, `{"lease":"`+lease+`","ttlMillis":60000,"leftMillis":`) ||
+		!strings.Contains(out, `"holds":[{"kind":"key","name":"worker"}]}`) {
+		u.t.Errorf("lease list -o json prints %s", out)
+	}
+	if out := u.must("lease", "list", "--namespace", "without-leases"); out != "no leases" {
+		u.t.Errorf("lease list of an empty namespace prints %q", out)
+	}
 	u.must("lease", "keep", lease, "--once")
 	u.must("lease", "revoke", lease)
 	if out, _, code := u.run("get", "worker"); code != exitNotFound {
