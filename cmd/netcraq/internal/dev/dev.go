@@ -24,7 +24,6 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/cmd/internal/place"
 	"github.com/netcraq/netcraq/controlplane/adminserver"
@@ -52,6 +51,9 @@ type Config struct {
 	// Data is the folder of the etcd that keeps durable keys; "": they are lost when the server
 	// ends.
 	Data string
+	// Etcd is an etcd that exists already; no endpoints: the server starts one in this process, if
+	// it needs one. Its Prefix is not used.
+	Etcd leadership.Etcd
 	Log  *slog.Logger
 	// Listen is the HOST:PORT at which programs of other hosts are let in; "": they are not.
 	// Certificate is what the server proves itself with to them, and Token what they need.
@@ -80,7 +82,8 @@ type Server struct {
 	err     func() error
 	node    chan struct{}    // closed when the node API has ended; nil: it has not begun
 	closers []func()         // of the gateway; the last first
-	etcd    *embedded.Server // nil: there is none
+	etcd    *embedded.Server // nil: there is none in this process
+	shared  *sharedEtcd      // nil: the server uses no etcd that existed already
 }
 
 // Start starts a server, and returns when a key can be written. The server ends with Close, or when
@@ -156,8 +159,8 @@ func (s *Server) control(ctx context.Context) error {
 		return door.Serve(ctx, mux)
 	})
 	var places *leadership.Placement
-	if s.etcd != nil {
-		places = &leadership.Placement{Window: time.Minute, Prefix: placement.DefaultPrefix,
+	if s.etcdAddress() != nil {
+		places = &leadership.Placement{Window: time.Minute, Prefix: s.statePrefix() + etcdstore.Gateway,
 			Limits: policy.DefaultLimits()}
 	}
 	s.goes("the controller", func() error {
@@ -256,6 +259,9 @@ func (s *Server) Close() error {
 		c()
 	}
 	s.parts.Wait()
+	if s.shared != nil {
+		s.shared.close()
+	}
 	if s.etcd != nil {
 		s.etcd.Close()
 	}
