@@ -141,7 +141,7 @@ func isDenied(err error) bool {
 func unusable(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.Unavailable:
-		return fmt.Errorf("it does not answer: %w. Is it running, is the address right, and does it need --etcd-cacert?", err)
+		return fmt.Errorf("it does not answer: %w. Is it running, is the address right, and does it need --etcd-cacert or --etcd-cert?", err)
 	case errors.Is(err, rpctypes.ErrUserEmpty) || isDenied(err):
 		return fmt.Errorf("its authentication is enabled (%w), and netcraq dev has no user. Pass another etcd, or run "+
 			"etcd-monitor, which can sign in", err)

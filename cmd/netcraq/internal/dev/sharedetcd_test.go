@@ -139,13 +139,14 @@ func TestSharedEtcdAuth(t *testing.T) {
 	uses(t, etcd, "its authentication is enabled")
 }
 
-// An etcd with TLS is used with the authority of its certificate, and not without.
+// An etcd with TLS is used with its authority and a certificate, and not without.
 func TestSharedEtcdTLS(t *testing.T) {
 	certs, _ := testcerts.NewAuthority(t).Issue("etcd", "")
 	etcd := "https://" + etcdtest.New(t, 1, etcdtest.Options{TLS: certs}).Endpoints()[0]
 	etcd = strings.Replace(etcd, "https://https://", "https://", 1)
-	uses(t, etcd, "does it need --etcd-cacert?")
-	s, err := openSharedEtcd(t.Context(), leadership.Etcd{Endpoints: []string{etcd}, CA: certs.TrustedCAFile})
+	uses(t, etcd, "does it need --etcd-cacert or --etcd-cert?")
+	s, err := openSharedEtcd(t.Context(), leadership.Etcd{Endpoints: []string{etcd}, CA: certs.TrustedCAFile,
+		Cert: certs.CertFile, Key: certs.KeyFile})
 	if err != nil {
 		t.Fatal(err)
 	}
