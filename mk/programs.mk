@@ -20,7 +20,7 @@ bpf-check: deps ### check that the eBPF programs in C and what is compiled agree
 .PHONY: generate generate-check
 generate: deps ### write the resources' definitions, docs/reference and the admin API's generated client anew from the code
 	@$(GO) test ./test/reference ./cmd/netcraq ./controlplane/adminserver -count 1 -update \
-	  -run '^(TestErrors|TestCounters|TestMetrics|TestP4Program|TestConfiguration|TestChart|TestEvents|TestReferencePage|TestDocument|TestDocumentPage)$$'
+	  -run '^(TestErrors|TestCounters|TestMetrics|TestP4Program|TestConfiguration|TestChart|TestEvents|TestPrograms|TestReferencePage|TestDocument|TestDocumentPage)$$'
 	@for d in cni-plugin/api/v1alpha1 pipelets/api test/adminclient; do (cd $$d && PATH="$$(dirname "$$(command -v $(GO))"):$$PATH" $(GO_ABS) generate ./...) || exit 1; done
 
 generate-check: generate ### check that what is committed is what make generate writes

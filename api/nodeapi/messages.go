@@ -247,9 +247,59 @@ type LeaseAnswer struct {
 	TTLMillis int    `json:"ttlMs"`
 }
 
-// LockData requests a lock (lock), a leadership (campaign; the leader publishes Value), or one of
-// the Permits of a semaphore (acquire). Without Lease the server makes a lease of TTLMillis, and
-// keeps it alive while this connection lasts.
+// ListLeasesData asks for a page of a namespace's leases and of what they hold. The pages have the
+// names of the namespace in the order of their bytes, so a lease and what it holds may be on
+// different pages.
+type ListLeasesData struct {
+	Namespace string `json:"namespace,omitempty"`
+	// Limit is how many names the server looks at for this page, 1 to MaxList. 0: DefaultList.
+	Limit int `json:"limit,omitempty"`
+	// Cursor is that of the page before, unchanged. "": this is the first page.
+	Cursor string `json:"cursor,omitempty"`
+}
+
+// ListLeasesAnswer has the leases of a page, and what leases hold, of this page or of another one.
+type ListLeasesAnswer struct {
+	Leases []LeaseState `json:"leases"`
+	Held   []Held       `json:"held"`
+	// Unread counts the names of the page that could not be read.
+	Unread int `json:"unread,omitempty"`
+	// Cursor asks for the next page. "": this is the last one.
+	Cursor string `json:"cursor,omitempty"`
+}
+
+// LeaseState describes a lease.
+type LeaseState struct {
+	Lease     string `json:"lease"`
+	TTLMillis int    `json:"ttlMs"`
+	// LeftMillis is the longest time that the lease lives unless it is renewed. It counts from when
+	// this server first saw the newest renewal.
+	LeftMillis int    `json:"leftMs"`
+	Node       string `json:"node,omitempty"` // the node that granted it; "": its name was too long
+	// Holder is the program that was granted the lease. "": another server granted it, or this one
+	// did so before it was started again.
+	Holder string `json:"holder,omitempty"`
+}
+
+// Kinds of what a lease holds.
+const (
+	HeldKey      = "key"
+	HeldLock     = "lock"
+	HeldElection = "election"
+	HeldPermit   = "permit"  // of a semaphore: SEMAPHORE/NUMBER
+	HeldService  = "service" // an instance: SERVICE/INSTANCE
+)
+
+// Held is something that goes when its lease does.
+type Held struct {
+	Lease string `json:"lease"`
+	Kind  string `json:"kind"`
+	Name  string `json:"name"`
+}
+
+// LockData asks for a lock (lock), for leadership (campaign; Value is what the leader publishes),
+// or for one of Permits of a semaphore (acquire). Without Lease the server makes a lease of
+// TTLMillis, which it keeps alive as long as this connection lasts.
 type LockData struct {
 	Namespace  string `json:"namespace,omitempty"`
 	Name       string `json:"name"`

@@ -102,6 +102,8 @@ const (
 	FuncGrant     = "grant"
 	FuncKeepAlive = "keepAlive"
 	FuncRevoke    = "revoke"
+	// FuncListLeases lists leases, and what they hold.
+	FuncListLeases = "listLeases"
 
 	FuncLock     = "lock"
 	FuncUnlock   = "unlock"

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	osuser "os/user"
 	"path/filepath"
 	"strings"
@@ -26,7 +28,8 @@ to stop it.
 
 The parts are those that ship. Only the switches differ from those of a cluster: they interpret the P4 program in this process,
 so this server shows what the store does, not how fast switches in the kernel are. An etcd in this process serves etcd's clients
-through the gateway, and keeps the keys of the namespace durable.
+through the gateway, and keeps the keys of the namespace durable. With --etcd, an etcd that exists already does so. Its own clients may go on as
+before, but must not write keys that you place in the switches (netcraq placement pin) except through this gateway.
 
 Only this user can use the node API and the controller, because of their sockets' permissions. With --socket-group, users of
 that group can use the node API, too. Other users of this machine can reach the gateway, and the switches themselves on
@@ -52,6 +55,7 @@ func (c *cli) devCommand() *cobra.Command {
 		Example: `  netcraq dev
   netcraq dev --switches 5 --kill s2 --after 5s
   netcraq dev --data ~/netcraq
+  netcraq dev --etcd https://etcd:2379 --etcd-cacert ca.pem
   netcraq dev --listen 192.0.2.7:20037 --listen-token ~/netcraq.token
   netcraq dev --socket /tmp/mine/netcraq.sock --page none --gateway none`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -74,6 +78,10 @@ func (c *cli) devCommand() *cobra.Command {
 	f.StringVar(&o.Group, "socket-group", "", "Unix `GROUP` whose users can use the node API, too (default: only this user can)")
 	f.StringVar(&o.file, configfile.Flag, "", "YAML `FILE` with flags, one in a line, as switches: 5; the command line has precedence")
 	f.StringVar(&o.Data, "data", "", "keep durable keys in `DIR` (default: they are lost, too)")
+	f.StringSliceVar(&o.Etcd.Endpoints, "etcd", nil, "use the etcd at these `URL`s for durable keys and the gateway (default: one in this process)")
+	f.StringVar(&o.Etcd.CA, "etcd-cacert", "", "`FILE` with certificates (PEM) that may have signed those of --etcd")
+	f.StringVar(&o.Etcd.Cert, "etcd-cert", "", "`FILE` with the certificate (PEM) to show to --etcd")
+	f.StringVar(&o.Etcd.Key, "etcd-key", "", "`FILE` with the key (PEM) of --etcd-cert")
 	f.StringVar(&o.kill, "kill", "", "kill this `SWITCH` (s1, s2, ...) after a while, and print what the failover cost")
 	f.DurationVar(&o.after, "after", 5*time.Second, "time from the start to --kill")
 	f.StringVar(&o.Listen, "listen", "", "let other hosts in at `HOST:PORT`, over TLS and with a token (default: no other host)")
@@ -88,6 +96,9 @@ func (c *cli) devCommand() *cobra.Command {
 func (c *cli) checkDev(cmd *cobra.Command, o *devOptions) error {
 	if o.Switches < 1 || o.Switches > dev.MaxSwitches {
 		return fmt.Errorf("--switches %d: pass 1 to %d", o.Switches, dev.MaxSwitches)
+	}
+	if err := checkEtcd(cmd, o); err != nil {
+		return err
 	}
 	if err := c.checkPlaces(o); err != nil {
 		return err
@@ -121,7 +132,36 @@ func (c *cli) checkDev(cmd *cobra.Command, o *devOptions) error {
 	return checkListen(o)
 }
 
-// checkPlaces checks the flags of dev and connect for the server's local addresses.
+// checkEtcd checks the flags of --etcd. An etcd of this machine has the gateway's usual port, so
+// the gateway is elsewhere then.
+func checkEtcd(cmd *cobra.Command, o *devOptions) error {
+	e := &o.Etcd
+	switch {
+	case len(e.Endpoints) == 0 && e.CA+e.Cert+e.Key != "":
+		return errors.New("--etcd-cacert, --etcd-cert and --etcd-key are for --etcd: pass --etcd URL, too")
+	case len(e.Endpoints) == 0:
+		return nil
+	case o.Data != "":
+		return errors.New("--data is the folder of the etcd in this process: pass --data or --etcd")
+	case (e.Cert == "") != (e.Key == ""):
+		return errors.New("--etcd-cert and --etcd-key belong together: pass both")
+	}
+	for _, endpoint := range e.Endpoints {
+		u, err := url.Parse(endpoint)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Port() == "" || u.Path != "" {
+			return fmt.Errorf("--etcd %s: pass a client URL of etcd, such as http://127.0.0.1:2379 or https://etcd:2379", endpoint)
+		}
+		if secure := u.Scheme == "https"; !secure && e.CA+e.Cert != "" {
+			return fmt.Errorf("--etcd %s: certificates are for https", endpoint)
+		}
+	}
+	if !cmd.Flags().Changed("gateway") {
+		o.Gateway = gatewayBeforeEtcd
+	}
+	return nil
+}
+
+// checkPlaces checks the flags of dev and connect that say where the server is on this machine.
 func (c *cli) checkPlaces(o *devOptions) error {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
@@ -153,7 +193,10 @@ func (c *cli) checkPlaces(o *devOptions) error {
 // defaultGateway is the default endpoint of etcd's clients.
 const defaultGateway = "127.0.0.1:2379"
 
-// loopback parses a flag's HOST:PORT; "none" and "" disable the address.
+// gatewayBeforeEtcd is where the gateway serves if it is before an etcd that exists already.
+const gatewayBeforeEtcd = "127.0.0.1:23790"
+
+// loopback reads a flag's HOST:PORT; "": the flag says none.
 func loopback(flag, address, example string) (string, error) {
 	if address == "none" || address == "" {
 		return "", nil
@@ -217,10 +260,14 @@ func (c *cli) printReady(s *dev.Server, o *devOptions, took time.Duration) {
 
 // durability says what is kept when the process ends.
 func durability(o *devOptions) string {
+	kept := "those of the namespace " + dev.DurableNamespace
+	if len(o.Etcd.Endpoints) > 0 {
+		return fmt.Sprintf("Keys are lost when this process ends, except %s: the etcd at %s keeps them.", kept,
+			strings.Join(o.Etcd.Endpoints, ","))
+	}
 	if o.Data == "" {
 		return "Keys are lost when this process ends (--data DIR keeps durable keys)."
 	}
-	kept := "those of the namespace " + dev.DurableNamespace
 	if o.Gateway != "" {
 		kept += " and what etcd's clients write"
 	}

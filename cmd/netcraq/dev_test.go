@@ -15,10 +15,13 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/netcraq/netcraq/api/buildinfo"
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/client/node"
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
@@ -230,6 +233,17 @@ func (u *user) leases() {
 	u.t.Helper()
 	lease := u.must("lease", "grant", "1m")
 	u.must("put", "worker", "busy", "--lease", lease)
+	line := "(?m)^" + lease + `  [1-6]?[0-9.]+m?[0-9.]*s  uid \d+, gid \d+ \(pid \d+\)  key worker$`
+	if out := u.must("lease", "list"); !regexp.MustCompile(line).MatchString(out) {
+		u.t.Errorf("lease list prints\n%s\nwant %s", out, line)
+	}
+	if out := u.must("lease", "list", "-o", "json"); !strings.Contains(out, `{"lease":"`+lease+`","ttlMillis":60000,"leftMillis":`) ||
+		!strings.Contains(out, `"holds":[{"kind":"key","name":"worker"}]}`) {
+		u.t.Errorf("lease list -o json prints %s", out)
+	}
+	if out := u.must("lease", "list", "--namespace", "without-leases"); out != "no leases" {
+		u.t.Errorf("lease list of an empty namespace prints %q", out)
+	}
 	u.must("lease", "keep", lease, "--once")
 	u.must("lease", "revoke", lease)
 	if out, _, code := u.run("get", "worker"); code != exitNotFound {
@@ -441,7 +455,85 @@ func TestData(t *testing.T) {
 	server.interrupt(t)
 }
 
-// TestKill: a switch is killed, the report shows the cost, and keys survive it.
+// TestEtcd: an etcd that exists keeps durable keys, its clients see its keys through the gateway,
+// and nothing else is left in it. While the server is there, a second one is refused.
+func TestEtcd(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	direct := etcdtest.Client(t, etcd)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+	defer cancel()
+	if _, err := direct.Put(ctx, "/mine", "old"); err != nil {
+		t.Fatal(err)
+	}
+	u := newUser(t)
+	args := []string{"--switches", "2", "--etcd", "http://" + etcd, "--gateway", "127.0.0.1:0"}
+	for round := range 2 {
+		server := u.dev(args...)
+		if want := "the etcd at http://" + etcd + " keeps them"; !strings.Contains(server.said.String(), want) {
+			t.Errorf("it says %s; want %s", server.said, want)
+		}
+		kept, _, code := u.run("get", "k", "--namespace", "durable")
+		if round == 0 && code != exitNotFound || round == 1 && kept != "kept\n" {
+			t.Errorf("round %d: durable %d, %q", round, code, kept)
+		}
+		u.must("put", "k", "kept", "--namespace", "durable")
+		u.etcd(server)
+		address := regexp.MustCompile(`etcd gateway +(http://\S+)`).FindStringSubmatch(server.said.String())[1]
+		gateway := etcdtest.Client(t, address)
+		if got, err := gateway.Get(ctx, "/mine"); err != nil || len(got.Kvs) != 1 {
+			t.Errorf("a key that was there before: %v, %v", got, err)
+		}
+		if _, err := gateway.Get(ctx, "/netcraq-dev", clientv3.WithPrefix()); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("a client reads the server's own keys: %v", err)
+		}
+		u.refusedEtcd("http://"+etcd, "another netcraq dev uses it (process ")
+		u.refusedEtcd(address, "it is a NetCRAQ gateway")
+		if code := server.interrupt(t); code != 0 {
+			t.Errorf("exit code %d: %s", code, server.said)
+		}
+		if left, err := direct.Get(ctx, "/netcraq-dev", clientv3.WithPrefix()); err != nil || len(left.Kvs) > 0 {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
+	}
+	if got, err := direct.Get(ctx, "/mine"); err != nil || len(got.Kvs) != 1 || string(got.Kvs[0].Value) != "old" {
+		t.Errorf("a key that was there before: %v, %v", got, err)
+	}
+
+	// The gateway of a server with an etcd of its own is refused, too.
+	other := u.dev("--switches", "1")
+	u.refusedEtcd(regexp.MustCompile(`etcd gateway +(http://\S+)`).FindStringSubmatch(other.said.String())[1],
+		"it is a NetCRAQ gateway")
+	other.interrupt(t)
+
+	// A server that has lost its hold on the etcd ends.
+	server := u.dev("--switches", "1", "--etcd", "http://"+etcd, "--gateway", "none")
+	owner, err := direct.Get(ctx, "/netcraq-dev:owner")
+	if err != nil || len(owner.Kvs) != 1 {
+		t.Fatal(owner, err)
+	}
+	if _, err := direct.Revoke(ctx, clientv3.LeaseID(owner.Kvs[0].Lease)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-server.ended:
+	case <-time.After(soon):
+		t.Fatal("the server goes on without its lease")
+	}
+	if said := server.said.String(); !strings.Contains(said, "another netcraq dev may use it now") {
+		t.Errorf("it says %s", said)
+	}
+}
+
+// refusedEtcd: a second server cannot use an etcd.
+func (u *user) refusedEtcd(etcd, want string) {
+	u.t.Helper()
+	_, errs, code := u.run("dev", "--socket", u.socket()+"2", "--page", "none", "--gateway", "none", "--etcd", etcd)
+	if code != 1 || !strings.Contains(errs, want) {
+		u.t.Errorf("dev --etcd %s: %d, %s; want %q", etcd, code, errs, want)
+	}
+}
+
+// TestKill: a switch is killed, the report says what that cost, and keys survive it.
 func TestKill(t *testing.T) {
 	u := newUser(t)
 	server := u.dev("--switches", "4", "--kill", "s1", "--after", "1s")

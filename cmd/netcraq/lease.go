@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,13 +14,14 @@ import (
 
 func (c *cli) leaseCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "lease", Short: "Grant, keep alive and revoke leases",
-		Long: `Grant, keep alive and revoke leases. When a lease ends, the server removes the keys that were written with it (put --lease).`,
+		Use: "lease", Short: "Grant, keep alive, revoke and list leases",
+		Long: `Grant, keep alive, revoke and list leases. When a lease ends, the server removes the keys that were written with it (put --lease).`,
 		Example: `  lease=$(netcraq lease grant 30s)
   netcraq put worker/1 busy --lease "$lease"
-  netcraq lease keep "$lease"`,
+  netcraq lease keep "$lease"
+  netcraq lease list`,
 	}
-	cmd.AddCommand(c.leaseGrant(), c.leaseKeep(), c.leaseRevoke())
+	cmd.AddCommand(c.leaseGrant(), c.leaseKeep(), c.leaseRevoke(), c.leaseList())
 	return cmd
 }
 
@@ -95,5 +97,96 @@ func (c *cli) leaseRevoke() *cobra.Command {
 				return err
 			})
 		},
+	}
+}
+
+// shownLease is a lease for programs.
+type shownLease struct {
+	Lease      string      `json:"lease"`
+	TTLMillis  int64       `json:"ttlMillis"`
+	LeftMillis int64       `json:"leftMillis"`
+	Node       string      `json:"node,omitempty"`
+	Holder     string      `json:"holder,omitempty"`
+	Holds      []shownHeld `json:"holds"`
+}
+
+type shownHeld struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+}
+
+func (c *cli) leaseList() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List leases, who holds them and what they hold", Args: cobra.NoArgs,
+		Long: `List the leases of the namespace: the time left unless the holder renews the lease, the program that holds it, and what goes when it ends.
+The time left is an upper bound. The holder of a lease that another node granted is the name of that node.
+
+The command reads all names of the namespace. In a pod it lists only the leases that this node granted to the pod's own processes.`,
+		Example: `  netcraq lease list
+  netcraq lease list -o json | jq 'select(.holds == [])'`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.call(cmd, func(ctx context.Context, cl *node.Client) error {
+				leases, unread, err := cl.Leases(ctx)
+				if err != nil {
+					return err
+				}
+				if err := c.showLeases(leases); err != nil {
+					return err
+				}
+				if unread > 0 {
+					return fmt.Errorf("cannot read %d names, so what the leases hold may be incomplete. Try again", unread)
+				}
+				return nil
+			})
+		},
+	}
+}
+
+func (c *cli) showLeases(leases []node.LeaseState) error {
+	if len(leases) == 0 && !c.json() {
+		_, err := fmt.Fprintln(c.out(), "no leases")
+		return err
+	}
+	t := tabwriter.NewWriter(c.out(), 0, 8, 2, ' ', 0)
+	if !c.json() {
+		fmt.Fprintln(t, "LEASE\tLEFT\tHOLDER\tHOLDS")
+	}
+	for _, l := range leases {
+		if !c.json() {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.ID, l.Left.Round(100*time.Millisecond), holderOf(l), holdsOf(l))
+			continue
+		}
+		s := shownLease{Lease: l.ID, TTLMillis: l.TTL.Milliseconds(), LeftMillis: l.Left.Milliseconds(), Node: l.Node,
+			Holder: l.Holder, Holds: []shownHeld{}}
+		for _, h := range l.Holds {
+			s.Holds = append(s.Holds, shownHeld(h))
+		}
+		if err := c.show(s, ""); err != nil {
+			return err
+		}
+	}
+	return t.Flush()
+}
+
+// holderOf names a lease's holder, as well as it is known.
+func holderOf(l node.LeaseState) string {
+	switch {
+	case l.Holder != "":
+		return l.Holder
+	case l.Node != "":
+		return "on node " + l.Node
+	}
+	return "not known"
+}
+
+// holdsOf names the first thing that a lease holds, and counts the others.
+func holdsOf(l node.LeaseState) string {
+	switch n := len(l.Holds); n {
+	case 0:
+		return "nothing"
+	case 1:
+		return l.Holds[0].Kind + " " + l.Holds[0].Name
+	default:
+		return fmt.Sprintf("%s %s and %d more", l.Holds[0].Kind, l.Holds[0].Name, n-1)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/netcraq/netcraq/etcd-monitor/etcdtest"
 )
 
 var (
@@ -145,6 +147,10 @@ func (r *reader) types(step string) {
 			"--listen-client-urls", "http://127.0.0.1:0", "--metrics-addr", "127.0.0.1:0")...))
 		gateway.says(r.t, "ready:")
 		r.serves(gateway)
+		return
+	}
+	if line == "etcd" {
+		r.here["http://127.0.0.1:2379"] = "http://" + etcdtest.Start(r.t)
 		return
 	}
 	said := r.prints(line)

@@ -133,8 +133,8 @@ def machine() -> str:
 
 
 def from_containerfile(path: Path, tag: str, built: Path) -> Image:
-    """Return the image that the last stage of a Containerfile describes. Files that it copies from
-    ``/out/`` of the build stage come from ``built``.
+    """The image that the last stage of a Containerfile describes; files that it copies from
+    ``/out/`` of the build stage, or a file that it copies by its name, come from ``built``.
     """
     image = Image(tag, environment=[])
     lines = re.sub(r"\\\n\s*", " ", path.read_text()).splitlines()
@@ -153,11 +153,16 @@ def from_containerfile(path: Path, tag: str, built: Path) -> Image:
             case "USER":
                 image.user = rest
             case "COPY":
-                flag, *sources, destination = rest.split()
-                if flag != "--from=build" or not destination.endswith("/"):
-                    raise ImageError(f"{path}: {line}: only COPY --from=build FILE... FOLDER/ is understood")
-                for source in sources:
-                    image.add(built / source.removeprefix("/out/"), destination + Path(source).name)
+                first, *sources, destination = rest.split()
+                if first == "--from=build" and destination.endswith("/"):
+                    for source in sources:
+                        image.add(built / source.removeprefix("/out/"), destination + Path(source).name)
+                elif not sources and Path(first).name == first and not destination.endswith("/"):
+                    image.add(built / first, destination)
+                else:
+                    raise ImageError(
+                        f"{path}: {line}: only COPY --from=build FILE... FOLDER/ and COPY NAME FILE are understood"
+                    )
             case _:
                 raise ImageError(f"{path}: {line}: not understood")
     return image

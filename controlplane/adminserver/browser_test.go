@@ -132,3 +132,45 @@ func TestPage(t *testing.T) {
 	b.mu.Unlock()
 	shows("the controller does not answer: it is starting")
 }
+
+// TestPageWithoutPrometheus: what only Prometheus knows is left out, and the page says what is
+// missing. It comes with the first answer of a Prometheus.
+func TestPageWithoutPrometheus(t *testing.T) {
+	p := &places{shown: admin.Placement{Heat: admin.PlacementHeat{Error: "no Prometheus was given"},
+		Placed: []admin.PlacementKey{{Key: "/pinned", Chain: "main", Since: time.Now(), Code: "serves", Reason: "pinned"}},
+		Others: []admin.PlacementKey{{Key: "/cold", Reason: "excluded"}}}}
+	s := httptest.NewServer(Handler(&backend{more: make(chan struct{})}, p))
+	defer s.Close()
+	defer s.CloseClientConnections()
+	ctx, complaints := browse(t, s.URL)
+	text := func() string { return look[string](ctx, t, "document.querySelector('main').innerText") }
+	until := func(what string, has func(string) bool) {
+		t.Helper()
+		poll.Until(t, 15*time.Second, what, func() bool { return has(text()) }, text,
+			func() string { return fmt.Sprintf("%q", complaints()) })
+	}
+	until("the keys", func(said string) bool { return strings.Contains(said, "/pinned") && strings.Contains(said, "/cold") })
+	until("plots without those of Prometheus", func(said string) bool {
+		return strings.Contains(said, "Queries a second") && !strings.Contains(said, "Latency, median")
+	})
+	said := strings.ToLower(text())
+	if !strings.Contains(said, "the controller has no prometheus") || !strings.Contains(said, "--prometheus url") {
+		t.Errorf("the page does not say what is missing:\n%s", said)
+	}
+	for _, unknown := range []string{"?", "reads/s", "writes/s", "median",
+		"answered by the network", "undefined", "nan"} {
+		if strings.Contains(said, unknown) {
+			t.Errorf("the page shows %q:\n%s", unknown, said)
+		}
+	}
+	f := func(x float64) *float64 { return &x }
+	p.mu.Lock()
+	p.shown.Heat = admin.PlacementHeat{Prometheus: "http://127.0.0.1:9090", Window: "1m", HitRatio: f(.876)}
+	p.shown.Placed[0].Reads = f(500)
+	p.mu.Unlock()
+	until("what Prometheus knows", func(said string) bool {
+		said = strings.ToLower(said)
+		return strings.Contains(said, "87.6 %") && strings.Contains(said, "reads/s") && strings.Contains(said, "500") &&
+			strings.Contains(said, "latency, median") && strings.Contains(said, "rates over 1m, from http://127.0.0.1:9090")
+	})
+}

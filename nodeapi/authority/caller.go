@@ -69,6 +69,11 @@ func (c Caller) String() string {
 	return "a caller of whom nothing is known: " + c.Why
 }
 
+// Namer is an Authorizer that has better names for callers than String gives.
+type Namer interface {
+	Name(c Caller) string
+}
+
 // Verb is an operation on a namespace's keys.
 type Verb int
 

@@ -151,6 +151,16 @@ func (k *Kubernetes) Authorize(ctx context.Context, c Caller, v Verb, namespace 
 	return nil
 }
 
+// Name implements [Namer]: a pod of this node by its namespace and name.
+func (k *Kubernetes) Name(c Caller) string {
+	if c.Kind == Pod {
+		if p, ok := k.o.Pods.Pod(c.PodUID); ok {
+			return fmt.Sprintf("pod %s/%s (pid %d)", p.Namespace, p.Name, c.PID)
+		}
+	}
+	return c.String()
+}
+
 // Subject implements [Authorizer]. A pod's subject is its namespace.
 func (k *Kubernetes) Subject(c Caller) string {
 	if c.Kind == Pod {

@@ -30,9 +30,11 @@ type lease struct {
 	// keep makes the Service check the lease until it is gone, because it was granted here or
 	// something was bound to it here. Without keep and without users, one check after the time to
 	// live is enough.
-	keep  bool
-	bound map[store.Key]struct{} // keys that are deleted with the lease
-	users map[*user]struct{}
+	keep bool
+	// holder is who was granted the lease here (WithHolder); nil: not known
+	holder any
+	bound  map[store.Key]struct{} // keys that are deleted with the lease
+	users  map[*user]struct{}
 
 	timer     func() bool // stops the timer; nil: none runs
 	stopWatch context.CancelFunc

@@ -89,6 +89,7 @@ func (s *Service) grant(ctx context.Context, ns string, millis int) (leaseKey, e
 		case mine:
 			s.see(k, item, true)
 			s.livesSince(k, begin)
+			s.heldBy(k, ctx.Value(holderKey{}))
 			return k, nil
 		}
 	}

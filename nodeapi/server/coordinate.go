@@ -151,7 +151,7 @@ func at[D, A any](ctx context.Context, k *call, ns string, d D,
 	if err != nil {
 		return nil, err
 	}
-	answer, err := do(ctx, ns, d)
+	answer, err := do(coordination.WithHolder(ctx, k.c.peer), ns, d)
 	if err != nil {
 		return nil, err
 	}

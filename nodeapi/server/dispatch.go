@@ -121,6 +121,8 @@ func init() {
 		nodeapi.FuncKeepAlive: checked(writes(keepAlive), keepAliveStays),
 		nodeapi.FuncRevoke:    writes(revoke),
 
+		nodeapi.FuncListLeases: reads(listLeases),
+
 		nodeapi.FuncLock:     checked(waits(lock), lockStays),
 		nodeapi.FuncUnlock:   writes(unlock),
 		nodeapi.FuncCampaign: checked(waits(campaign), leadershipStays),

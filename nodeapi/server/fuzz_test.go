@@ -74,6 +74,7 @@ var seeds = []struct {
 	{nodeapi.FuncWatch, nodeapi.WatchData{Keys: []string{"k"}, Prefix: new(""), After: map[string]string{"k": "1.1"}}},
 	{nodeapi.FuncGrant, nodeapi.GrantData{TTLMillis: 500}},
 	{nodeapi.FuncKeepAlive, nodeapi.LeaseData{Lease: "0123456789ab"}},
+	{nodeapi.FuncListLeases, nodeapi.ListLeasesData{Limit: 3}},
 	{nodeapi.FuncLock, nodeapi.LockData{Name: "l", WaitMillis: new(0)}},
 	{nodeapi.FuncUnlock, nodeapi.UnlockData{Name: "l", Token: "1"}},
 	{nodeapi.FuncAcquire, nodeapi.LockData{Name: "l", Permits: 2, WaitMillis: new(0)}},

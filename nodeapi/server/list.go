@@ -37,13 +37,43 @@ type lister struct {
 	looked   int // number of names examined
 }
 
-func listKeys(ctx context.Context, k *call, d *nodeapi.ListData) (any, error) {
+func checkLimit(limit int) error {
 	switch {
-	case d.Limit < 0:
-		return nil, rpc.Invalid("the limit is %d; it is 1 to %d", d.Limit, nodeapi.MaxList)
-	case d.Limit > nodeapi.MaxList:
-		return nil, nodeapi.Errorf(nodeapi.CodeTooLarge, "ask for less, and for the next page with the answer's cursor",
-			"the limit is %d; it is 1 to %d", d.Limit, nodeapi.MaxList)
+	case limit < 0:
+		return rpc.Invalid("the limit is %d; it is 1 to %d", limit, nodeapi.MaxList)
+	case limit > nodeapi.MaxList:
+		return nodeapi.Errorf(nodeapi.CodeTooLarge, "ask for less, and for the next page with the answer's cursor",
+			"the limit is %d; it is 1 to %d", limit, nodeapi.MaxList)
+	}
+	return nil
+}
+
+// listing runs a list that makes a page, if the caller's account and its share of the lists allow
+// one more.
+func (k *call) listing(page func() (any, error)) (any, error) {
+	if err := k.c.account.List(); err != nil {
+		return nil, err
+	}
+	subject := k.c.part.subject
+	if !k.c.s.lists.Take(subject, 1) {
+		return nil, nodeapi.Errorf(nodeapi.CodeQuotaExceeded, "send it again later",
+			"%s has its share of the lists that are under way at this node", subject)
+	}
+	defer k.c.s.lists.Give(subject, 1)
+	return page()
+}
+
+// counts counts the names of a page as requests. The first one is the request itself.
+func (k *call) counts(names []store.Listed) error {
+	if len(names) < 2 {
+		return nil
+	}
+	return k.c.account.Request(len(names) - 1)
+}
+
+func listKeys(ctx context.Context, k *call, d *nodeapi.ListData) (any, error) {
+	if err := checkLimit(d.Limit); err != nil {
+		return nil, err
 	}
 	if d.Prefix != "" { // a prefix has the form of a name
 		if err := checkKey(d.Prefix); err != nil {
@@ -63,16 +93,7 @@ func listKeys(ctx context.Context, k *call, d *nodeapi.ListData) (any, error) {
 	if l.r.After, err = openCursor(ns, d.Prefix, d.Cursor); err != nil {
 		return nil, err
 	}
-	if err := k.c.account.List(); err != nil {
-		return nil, err
-	}
-	subject := k.c.part.subject
-	if !k.c.s.lists.Take(subject, 1) {
-		return nil, nodeapi.Errorf(nodeapi.CodeQuotaExceeded, "send it again later",
-			"%s has its share of the lists that are under way at this node", subject)
-	}
-	defer k.c.s.lists.Give(subject, 1)
-	return l.page(ctx)
+	return k.listing(func() (any, error) { return l.page(ctx) })
 }
 
 // page reads names and their keys, until the page is full or there are no more.
@@ -110,10 +131,8 @@ func (l *lister) page(ctx context.Context) (any, error) {
 // add appends keys to the answer, and sets After to the last of them. full reports whether the
 // answer has no room for the next one.
 func (l *lister) add(ctx context.Context, names []store.Listed) (full bool, err error) {
-	if len(names) > 1 { // the request itself has been counted
-		if err := l.k.c.account.Request(len(names) - 1); err != nil {
-			return false, err
-		}
+	if err := l.k.counts(names); err != nil {
+		return false, err
 	}
 	l.looked += len(names)
 	for some := range slices.Chunk(names, listChunk) {

@@ -138,7 +138,8 @@ line or in the policy.`,
 		"address of the controller's admin API: unix:///PATH, or http://HOST:PORT with a token")
 	f.StringVar(&o.token, "token-file", admin.DefaultToken(), "`FILE` with the token for --admin http://HOST:PORT")
 	f.StringVar(&o.namespace, "namespace", "default", "namespace of callers that name none")
-	f.StringVar(&o.node, "node", host, "name of this node; instances of services that register here count as near")
+	f.StringVar(&o.node, "node", host, "name of this node; instances of services that register here count as near (default: the host's name)")
+	f.Lookup("node").DefValue = "" // the help is the same on all hosts
 	f.StringVar(&o.policy, "policy", "", "`FILE` (YAML or JSON) with permissions and quotas; the server rereads it after a change (default: callers may do everything)")
 	o.flagsOfEtcd(f)
 	f.StringVar(&o.metrics, "metrics", "", "`HOST:PORT` to serve /metrics at (default: nowhere)")

@@ -39,6 +39,7 @@ OWN = {
     "etcd-monitor": "./etcd-monitor/cmd/etcd-monitor",
     "testpod": "./test/e2e/testpod",
     "apihistories": "./test/e2e/apihistories",
+    "election-go": "./examples/election-go",
     "loopback": "github.com/containernetworking/plugins/plugins/main/loopback",
     "host-local": "github.com/containernetworking/plugins/plugins/ipam/host-local",
     "bridge": "github.com/containernetworking/plugins/plugins/main/bridge",

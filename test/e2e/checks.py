@@ -14,6 +14,7 @@ from e2e import (
     conformance,
     controlplanes,
     coordination,
+    examples,
     failure,
     gateway,
     kills,
@@ -57,6 +58,7 @@ OWN: dict[str, Check | str] = {
     "chain": chain.forms,
     "node-api": nodeapi.door,
     "libraries": coordination.libraries,
+    "example": examples.election,
     "streams": streams.streams,
     "pipelets": pipelets.pipelets,
     "locks": coordination.locks,
@@ -115,6 +117,7 @@ NEED_GATEWAY = (
     "chain",
     "node-api",
     "libraries",
+    "example",
     "streams",
     "locks",
     "siege",
@@ -143,7 +146,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "security": ("network",),
     "node-api": ("chain",),
     **dict.fromkeys(
-        ("libraries", "streams", "locks", "siege", "worker", "services", "upgrade", "power"), ("node-api",)
+        ("libraries", "example", "streams", "locks", "siege", "worker", "services", "upgrade", "power"), ("node-api",)
     ),
     **dict.fromkeys(("placed", "workload-with", "smoke", "attacks", "lasting", "blackout"), ("chain",)),
     **dict.fromkeys(("speed", "leaves"), ("joins",)),

@@ -19,6 +19,10 @@ TESTPOD = "netcraq.test/testpod:1"
 
 DEPLOY = settings.ROOT / "cni-plugin" / "deploy"
 PIPELETS = settings.ROOT / "pipelets" / "deploy"
+EXAMPLE = settings.ROOT / "examples" / "kubernetes"
+
+EXAMPLE_IMAGE = "localhost/election-go:1"
+"""The image of the example's Deployment."""
 
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
 """Images that only control-plane nodes need."""
@@ -37,6 +41,7 @@ def write(folder: Path, kubernetes: Path, own: Path) -> dict[str, Path]:
     libraries = {f"/{name}": f"usr/{name}" for name in ("lib", "lib64")}
     wanted.append(Image(TESTPOD, ["/testpod"], files={"testpod": own / "testpod"}, links=libraries))
     wanted += [from_containerfile(path, tag, own) for path, tag in project()]
+    wanted.append(from_containerfile(EXAMPLE / "Containerfile", EXAMPLE_IMAGE, own))
     return archive(folder, wanted)
 
 

@@ -89,9 +89,9 @@ def quick_start(cluster: Cluster, chart: str = CHART) -> str:
     seconds = time.monotonic() - begin
     require(seconds <= SECONDS, f"from helm install to the read in {seconds:.0f} s: {', '.join(took)}")
     install.wait(cluster)
-    doctors = []
+    doctors = [doctor(cluster, "--cluster")]
     for node in cluster.nodes:
-        doctors.append(doctor(cluster, node.name))
+        doctors.append(doctor(cluster, "--node", node.name))
     return f"from helm install to a read in the network in {seconds:.1f} s ({'; '.join(took)}); {'; '.join(doctors)}"
 
 
@@ -102,11 +102,11 @@ def like(line: str, printed: str) -> bool:
     return any(re.fullmatch(wanted, one.strip()) for one in printed.splitlines())
 
 
-def doctor(cluster: Cluster, node: str) -> str:
-    """``kubectl netcraq doctor`` checks a node from within its agent's container, and finds it in
-    order.
+def doctor(cluster: Cluster, *of: str) -> str:
+    """``kubectl netcraq doctor`` looks at a node, in its agent's container, or at the cluster, by
+    the API server; all is in order.
     """
-    command = ["env", "KUBECONFIG=/etc/kubernetes/admin.conf", "kubectl", "netcraq", "doctor", "--node", node]
+    command = ["env", "KUBECONFIG=/etc/kubernetes/admin.conf", "kubectl", "netcraq", "doctor", *of]
     done = cluster.first.execute(command, check=False)
-    require(done.returncode == 0, f"doctor on {node}: status {done.returncode}: {done.stdout}{done.stderr}")
+    require(done.returncode == 0, f"doctor {' '.join(of)}: status {done.returncode}: {done.stdout}{done.stderr}")
     return done.stdout.strip().splitlines()[-1]

@@ -24,6 +24,7 @@ from e2e import (
     cluster,
     cluster_images,
     controlplanes,
+    examples,
     families,
     gateway,
     install,
@@ -214,6 +215,69 @@ def test_a_disk_that_is_full_is_said_before_nodes_lose_their_images(free, room, 
         assert said == []
     else:
         assert said == [f"{free / 2**30:.1f} GiB are free at {tmp_path}: 5.0 are needed"]
+
+
+def test_image_of_the_example(tmp_path):
+    """The Deployment of examples/kubernetes has the image that is put on the nodes."""
+    (tmp_path / "election-go").write_text("program")
+    image = cluster_images.from_containerfile(
+        cluster_images.EXAMPLE / "Containerfile", cluster_images.EXAMPLE_IMAGE, tmp_path
+    )
+    assert image.files == {"election-go": tmp_path / "election-go"}
+    assert (image.entrypoint, image.user) == (["/election-go"], "65532")
+    deployment = yaml.safe_load(examples.MANIFEST.read_text())
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert (container["image"], container["name"]) == (image.tag, "election")
+    assert deployment["spec"]["replicas"] == examples.REPLICAS
+    assert deployment["metadata"]["name"] == "election"
+    assert "election-go" in binaries.OWN
+
+
+class Example:
+    """A cluster with the example's pods, of which one says something else in each round."""
+
+    def __init__(self, rounds, listed="[pod/a/election] a leads"):
+        self.rounds, self.round, self.listed, self.called = rounds, 0, listed, []
+        self.kubectl = self
+
+    def __call__(self, *arguments, **_):
+        self.called.append(arguments)
+        if arguments[0] == "delete" and arguments[1] == "pod":
+            self.round += 1
+        return self.listed
+
+    def rollout(self, *_):
+        """They are all there."""
+
+    def items(self, *_):
+        names = self.rounds[min(self.round, len(self.rounds) - 1)]
+        status = {"containerStatuses": [{"restartCount": 0}]}
+        return [{"metadata": {"name": name}, "spec": {"nodeName": "n"}, "status": status} for name in names]
+
+    def execute(self, _, name, **__):
+        said = self.rounds[min(self.round, len(self.rounds) - 1)][name]
+        return SimpleNamespace(stdout=said)
+
+
+def test_the_example_hands_over():
+    waits = "b waits, because this one leads: a\n"
+    cluster = Example([{"a": "a leads\n", "b": waits, "c": ""}, {"b": waits + "b leads\n", "c": "", "d": ""}])
+    assert "3 replicas on 1 nodes, one leads" in examples.election(cluster)
+    assert cluster.called[-1][:2] == ("delete", "-f")
+    for rounds, listed, why in (
+        ([{"a": "a leads\n", "b": "b leads\n", "c": ""}], "", "several pods lead"),
+        ([{"a": "a leads\n", "b": ""}], "", "has 2 pods"),
+        ([{"a": "a leads\n", "b": "", "c": ""}], "a leads", "kubectl logs shows"),
+        (
+            [{"a": "a leads\n", "b": "", "c": ""}, {"b": "b leads\n", "c": "c leads\n", "d": ""}],
+            "[pod/a/election] a leads",
+            "the leaders are",
+        ),
+    ):
+        cluster = Example(rounds, listed)
+        with pytest.raises(CheckError, match=why):
+            examples.election(cluster)
+        assert cluster.called[-1][:2] == ("delete", "-f"), "the example is left behind"
 
 
 def test_checks_that_there_are_are_taken():

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/netcraq/netcraq/cmd/internal/doctor"
+	"github.com/netcraq/netcraq/cmd/internal/doctor/cluster"
 )
 
 // unwell is doctor's error after it has found problems.
@@ -24,27 +26,36 @@ interfaces, ports and processes, and the files that are mounted there.
 
 %s
 
+With --cluster, the command checks NetCRAQ in a Kubernetes cluster instead, through the API server of a kubeconfig:
+
+%s
+
 Levels: ok; note (good to know); unseen; warning (it works, but not as well, or not for long); problem (NetCRAQ, or a part of it, does not work like this).
 The exit code is 5 if there is a problem, otherwise 0.`
 
 // doctorCommand checks the machine that it runs on.
 func (c *cli) doctorCommand() *cobra.Command {
 	var o doctor.Options
+	var in cluster.Options
 	var files []string
-	var quiet bool
-	var lines strings.Builder
-	for _, check := range doctor.Checks() {
-		fmt.Fprintf(&lines, "  %-13s %s\n", check[0], check[1])
-	}
+	var quiet, ofCluster bool
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Check this machine and say what to fix",
-		Long: fmt.Sprintf(doctorHelp, strings.TrimRight(lines.String(), "\n")),
+		Use: "doctor", Short: "Check this machine, or a cluster, and say what to fix",
+		Long: fmt.Sprintf(doctorHelp, lines(doctor.Checks()), lines(cluster.Checks())),
 		Example: `  netcraqctl doctor
   netcraqctl doctor --check hooks,interfaces --interface eth0
   netcraqctl doctor --etcd https://192.0.2.1:2379 --etcd-cacert ca.crt \
     --certificate server.crt=etcd.example
+  netcraqctl doctor --cluster
   kubectl netcraq doctor --node node2`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := oneOfBoth(cmd, ofCluster); err != nil {
+				return usageError{err}
+			}
+			if ofCluster {
+				in.Checks, in.Timeout = o.Checks, c.timeout
+				return c.doctorCluster(cmd.Context(), in, quiet)
+			}
 			for _, s := range files {
 				f, err := doctor.ParseCertificate(s)
 				if err != nil {
@@ -63,16 +74,11 @@ func (c *cli) doctorCommand() *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			if err := c.show(report, func(w io.Writer) { printReport(w, report, quiet) }); err != nil {
-				return err
-			}
-			if n := report.Count(doctor.Problem); n > 0 {
-				return unwell{n}
-			}
-			return nil
+			return c.showReport(report, quiet)
 		},
 	}
 	f := cmd.Flags()
+	f.BoolVar(&ofCluster, clusterFlag, false, "check NetCRAQ in a Kubernetes cluster")
 	f.StringSliceVar(&o.Checks, "check", nil, "run only the checks with these `NAMES`")
 	f.StringSliceVar(&o.Interfaces, "interface", nil, "check only the interfaces with these `NAMES` (default: all but lo)")
 	f.StringSliceVar(&o.Etcd, "etcd", nil, "compare the clocks of the etcd members at these client `URLS` with this machine's")
@@ -81,11 +87,66 @@ func (c *cli) doctorCommand() *cobra.Command {
 	f.StringVar(&o.EtcdKey, "etcd-key", "", "`FILE` with the private key of --etcd-cert (PEM)")
 	f.StringSliceVar(&files, "certificate", nil, "more certificates to check, besides kubeadm's: `FILE`, or FILE=NAME to check the name or address, too")
 	f.StringSliceVar(&o.ServedCertificates, "tls-server", nil, "TLS servers to check, as `HOST:PORT` (default: the agent, at this machine's addresses)")
+	if c.plugin == nil { // which has flags for these for all commands
+		f.StringVar(&in.Namespace, "system-namespace", cluster.NamespaceDefault, "`NAMESPACE` of the cluster's agents")
+		f.StringVar(&in.Kubeconfig, "kubeconfig", "", "`FILE` with the address of the API server (default: as kubectl finds it)")
+		f.StringVar(&in.Context, "context", "", "`CONTEXT` of the kubeconfig (default: its current one)")
+	}
 	f.BoolVarP(&quiet, "quiet", "q", false, "leave out checks with the level ok")
 	return cmd
 }
 
-// printReport prints a line for each finding, followed by the remedy.
+// lines lists checks.
+func lines(checks [][2]string) string {
+	var out []string
+	for _, check := range checks {
+		out = append(out, fmt.Sprintf("  %-13s %s", check[0], check[1]))
+	}
+	return strings.Join(out, "\n")
+}
+
+// clusterFlag makes doctor check a cluster.
+const clusterFlag = "cluster"
+
+// oneOfBoth refuses flags of a machine's check in that of a cluster, and the other way round.
+func oneOfBoth(cmd *cobra.Command, ofCluster bool) error {
+	of := []string{"interface", "etcd", "etcd-cacert", "etcd-cert", "etcd-key", "certificate", "tls-server"}
+	why := "is for this machine, and not for --cluster"
+	if !ofCluster {
+		of, why = []string{"system-namespace", "kubeconfig", "context"}, "is for --cluster: pass that, too"
+	}
+	for _, name := range of {
+		if cmd.LocalNonPersistentFlags().Changed(name) {
+			return fmt.Errorf("--%s %s", name, why)
+		}
+	}
+	return nil
+}
+
+// doctorCluster checks a cluster.
+func (c *cli) doctorCluster(ctx context.Context, in cluster.Options, quiet bool) error {
+	if c.plugin != nil {
+		in.Kubeconfig, in.Context, in.Namespace = c.plugin.kubeconfig, c.plugin.context, c.plugin.namespace
+	}
+	report, err := cluster.Run(ctx, in)
+	if err != nil {
+		return err
+	}
+	return c.showReport(report, quiet)
+}
+
+// showReport prints a report, and fails if there is a problem.
+func (c *cli) showReport(report *doctor.Report, quiet bool) error {
+	if err := c.show(report, func(w io.Writer) { printReport(w, report, quiet) }); err != nil {
+		return err
+	}
+	if n := report.Count(doctor.Problem); n > 0 {
+		return unwell{n}
+	}
+	return nil
+}
+
+// printReport prints a line for each finding, and below it what to do.
 func printReport(w io.Writer, r *doctor.Report, quiet bool) {
 	width := 0
 	for _, f := range r.Findings {

@@ -3,6 +3,9 @@ package operate
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,8 +50,48 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// fakeKubectl puts a kubectl on the PATH that records its arguments, lists pods, and exits with a
-// code.
+// TestDoctorCluster: netcraqctl and kubectl's plugin ask the API server of a kubeconfig. The plugin
+// starts no kubectl for that.
+func TestDoctorCluster(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.Contains(r.URL.Path, "/namespaces/lab/daemonsets") {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"kind":"DaemonSetList","apiVersion":"apps/v1","metadata":{},"items":[]}`)
+	}))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "config")
+	text := `{"apiVersion":"v1","kind":"Config","current-context":"x","clusters":[{"name":"c","cluster":{"server":"` + server.URL +
+		`"}}],"contexts":[{"name":"x","context":{"cluster":"c"}}]}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const want = "PROBLEM  agents  NetCRAQ is not in the namespace lab: there is no DaemonSet of agents\n"
+	for name, flag := range map[string]string{"netcraqctl": "--system-namespace", "/bin/kubectl-netcraq": "--namespace"} {
+		asked := fakeKubectl(t, "", "0")
+		code, out, complaint := start(t, name, "doctor", "--cluster", "--kubeconfig", file, flag, "lab", "--check", "agents")
+		if code != exitUnwell || !strings.Contains(out, want) || !strings.Contains(out, server.URL+": 1 problem") || asked() != "" {
+			t.Errorf("%s: code %d\n%s%s%s", name, code, out, complaint, asked())
+		}
+	}
+	for _, c := range []struct{ args, says string }{
+		{"--cluster --kubeconfig /nowhere", "Pass --kubeconfig FILE"},
+		{"--cluster --kubeconfig " + file + " --check hooks", `there is no check "hooks" of a cluster`},
+		{"--cluster --interface eth0", "--interface is for this machine, and not for --cluster"},
+		{"--kubeconfig " + file, "--kubeconfig is for --cluster"},
+		{"--check agents", `there is no check "agents"`},
+	} {
+		code, _, complaint := start(t, "netcraqctl", append([]string{"doctor"}, strings.Fields(c.args)...)...)
+		if code == exitOK || code == exitUnwell || !strings.Contains(complaint, c.says) {
+			t.Errorf("doctor %s: code %d, %s; want %s", c.args, code, complaint, c.says)
+		}
+	}
+}
+
+// fakeKubectl puts a kubectl on the PATH that writes down what it is asked, knows pods, and ends
+// with a code.
 func fakeKubectl(t *testing.T, pods, code string) (asked func() string) {
 	t.Helper()
 	dir := t.TempDir()

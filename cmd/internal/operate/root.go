@@ -197,6 +197,9 @@ func (c *cli) prepare(cmd *cobra.Command, getenv func(string) string) error {
 		c.admin = c.program.Admin()
 	}
 	c.api = admin.NewClient(c.admin, admin.TokenFile(c.tokenFile))
+	if of := cmd.Flags().Lookup(clusterFlag); of != nil && of.Changed {
+		return nil // it asks the API server from here
+	}
 	if c.plugin != nil && !cmd.HasSubCommands() && !c.adminGiven && len(c.servers) == 0 {
 		code, err := c.plugin.run(cmd.Context(), c.plugin.arguments(c.args), c.std, cmd.Name() == "page")
 		if err == nil {

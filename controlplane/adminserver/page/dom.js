@@ -28,12 +28,14 @@ export async function ask(path) {
   return body;
 }
 
+// unknown stands for a number that is not known, where others of its kind are.
+const unknown = "not known";
+
 // rate is a number a second; undefined: it is not known.
-export const rate = (x) => (x === undefined ? "?" : x >= 100 ? x.toFixed(0) : x.toFixed(1));
+export const rate = (x) => (x === undefined ? unknown : x >= 100 ? x.toFixed(0) : x.toFixed(1));
 
 // brief is a rate in at most five characters.
 export function brief(x) {
-  if (x === undefined) return "?";
   if (x >= 1e6) return (x / 1e6).toFixed(1) + "M";
   if (x >= 1e4) return (x / 1e3).toFixed(0) + "k";
   if (x >= 1e3) return (x / 1e3).toFixed(1) + "k";
@@ -41,7 +43,7 @@ export function brief(x) {
 }
 
 // micros is a time, of seconds.
-export const micros = (s) => (s === undefined ? "?" : s < 0.001 ? (s * 1e6).toFixed(0) + " µs" : (s * 1e3).toFixed(1) + " ms");
+export const micros = (s) => (s === undefined ? unknown : s < 0.001 ? (s * 1e6).toFixed(0) + " µs" : (s * 1e3).toFixed(1) + " ms");
 
 export const clock = (t) => new Date(t).toLocaleTimeString();
 

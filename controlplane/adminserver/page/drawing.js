@@ -179,7 +179,7 @@ export class Drawing {
       if (parts.length > 2) shown.push(svg("tspan", { class: "faint" }, " +" + (parts.length - 2)));
       if (!parts.length) shown.push(svg("tspan", { class: "faint" }, "in no chain"));
       n.roles.replaceChildren(...shown);
-      set(n.numbers, `${brief(r.reads)} reads/s, ${brief(r.writes)} w/s`);
+      set(n.numbers, r.reads === undefined ? "" : `${brief(r.reads)} reads/s, ${brief(r.writes)} w/s`);
       n.g.setAttribute("aria-label", this.sentence(s));
       set(n.title, this.sentence(s));
     }

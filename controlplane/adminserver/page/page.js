@@ -31,29 +31,45 @@ function figure(name, value) {
 }
 
 function reads(k, most) {
-  const cell = el("td", { class: "n", "data-label": "reads/s" });
+  const cell = el("td", { class: "n reads", "data-label": "reads/s" });
   if (k.reads !== undefined) cell.append(el("meter", { max: most, value: k.reads, "aria-hidden": "true" }));
   cell.append(rate(k.reads));
   return cell;
 }
 
+// columns leaves out the columns of a table of keys in which no key has a number.
+function columns(body, keys) {
+  for (const name of ["reads", "writes"]) body.parentElement.classList.toggle("no-" + name, keys.every((k) => k[name] === undefined));
+}
+
+// why says where the numbers come from, or what is missing for them.
+function why(p) {
+  const h = p.heat;
+  if (p.problem) return "Nothing is decided now: " + p.problem;
+  if (!h.prometheus) {
+    return "How often keys are read is not known, because the controller has no Prometheus. It places only keys that you pin. Start it with --prometheus URL to place hot keys, too.";
+  }
+  return h.error ? "Nothing moves for its heat: " + h.error : `Rates over ${h.window}, from ${h.prometheus} and the switches' counters.`;
+}
+
 function showPlacement(p) {
-  const h = p.heat, percent = h.hitRatio === undefined ? "?" : (100 * h.hitRatio).toFixed(1) + " %";
+  const h = p.heat, known = (name, value, say) => (value === undefined ? [] : [figure(name, say(value))]);
   at("figures").replaceChildren(
-    figure("reads a second", rate(h.readsPerSecond)),
-    figure("answered by the network", percent),
-    figure("median, network", micros(h.networkMedianSeconds)),
-    figure("median, etcd", micros(h.etcdMedianSeconds)),
+    ...known("reads a second", h.readsPerSecond, rate),
+    ...known("answered by the network", h.hitRatio, (x) => (100 * x).toFixed(1) + " %"),
+    ...known("median, network", h.networkMedianSeconds, micros),
+    ...known("median, etcd", h.etcdMedianSeconds, micros),
     figure("keys placed", String(p.placed.length)));
-  at("source").textContent = p.problem ? "Nothing is decided now: " + p.problem
-    : h.error ? "Nothing moves for its heat: " + h.error : `Rates over ${h.window}, from ${h.prometheus} and the switches' counters.`;
+  at("source").textContent = why(p);
+  columns(at("placed"), p.placed);
+  columns(at("others"), p.others);
   const most = Math.max(1, ...p.placed.concat(p.others).map((k) => k.reads || 0));
   const more = p.placed.length - keysShown;
   at("more").textContent = more > 0 ? `and ${more} more, read less: netcraqctl placement show` : "";
   rows(at("placed"), p.placed.slice(0, keysShown), (k) => [el("td", { "data-label": "chain" }, k.chain || ""), reads(k, most),
-    el("td", { class: "n", "data-label": "writes/s" }, rate(k.writes)), el("td", { class: "since", "data-label": "since" }, clock(k.since)), el("td", { class: "faint why" }, k.reason)]);
+    el("td", { class: "n writes", "data-label": "writes/s" }, rate(k.writes)), el("td", { class: "since", "data-label": "since" }, clock(k.since)), el("td", { class: "faint why" }, k.reason)]);
   rows(at("others"), p.others.slice(0, 25), (k) => [reads(k, most),
-    el("td", { class: "n", "data-label": "writes/s" }, rate(k.writes)), el("td", { class: "faint why" }, k.reason)]);
+    el("td", { class: "n writes", "data-label": "writes/s" }, rate(k.writes)), el("td", { class: "faint why" }, k.reason)]);
   at("placement").hidden = false;
 }
 
@@ -94,6 +110,7 @@ async function look() {
     drawn = now;
     await counted.ask(switches.filter((s) => s.connected).map((s) => s.name));
     const heat = placed ? placed.heat : {};
+    plots.hits.figure.hidden = plots.latency.figure.hidden = !heat.prometheus; // which knows both
     plots.hits.add(now, heat.hitRatio);
     plots.latency.add(now, heat.networkMedianSeconds, heat.etcdMedianSeconds);
     plots.queries.add(now, counted.total("reads"), counted.total("committed"));

@@ -24,7 +24,6 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/admin"
-	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/node"
 	"github.com/netcraq/netcraq/cmd/internal/place"
 	"github.com/netcraq/netcraq/controlplane/adminserver"
@@ -51,6 +50,9 @@ type Config struct {
 	Gateway  string // HOST:PORT for the etcd gateway; "": none
 	// Data is the folder of the etcd for durable keys; "": they are lost when the server ends.
 	Data string
+	// Etcd is an etcd that exists already; no endpoints: the server starts one in this process, if
+	// it needs one. Its Prefix is not used.
+	Etcd leadership.Etcd
 	Log  *slog.Logger
 	// Listen is the HOST:PORT for programs on other hosts; "": none. Certificate authenticates the
 	// server to them, and they must present Token.
@@ -77,9 +79,10 @@ type Server struct {
 	ended   <-chan struct{}
 	parts   sync.WaitGroup
 	err     func() error
-	node    chan struct{}    // closed when the node API has ended; nil: not started
-	closers []func()         // of the gateway, called in reverse order
-	etcd    *embedded.Server // nil: there is no etcd
+	node    chan struct{}    // closed when the node API has ended; nil: it has not begun
+	closers []func()         // of the gateway; the last first
+	etcd    *embedded.Server // nil: there is none in this process
+	shared  *sharedEtcd      // nil: the server uses no etcd that existed already
 }
 
 // Start starts a server, and returns when a key can be written. The server ends with Close, or when
@@ -155,8 +158,8 @@ func (s *Server) control(ctx context.Context) error {
 		return door.Serve(ctx, mux)
 	})
 	var places *leadership.Placement
-	if s.etcd != nil {
-		places = &leadership.Placement{Window: time.Minute, Prefix: placement.DefaultPrefix,
+	if s.etcdAddress() != nil {
+		places = &leadership.Placement{Window: time.Minute, Prefix: s.statePrefix() + etcdstore.Gateway,
 			Limits: policy.DefaultLimits()}
 	}
 	s.goes("the controller", func() error {
@@ -255,6 +258,9 @@ func (s *Server) Close() error {
 		c()
 	}
 	s.parts.Wait()
+	if s.shared != nil {
+		s.shared.close()
+	}
 	if s.etcd != nil {
 		s.etcd.Close()
 	}

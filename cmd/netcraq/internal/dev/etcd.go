@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
@@ -14,10 +15,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/netcraq/netcraq/client/etcd/guarded"
-	"github.com/netcraq/netcraq/client/etcd/placement"
 	"github.com/netcraq/netcraq/client/etcd/reserved"
 	"github.com/netcraq/netcraq/client/etcd/seal"
 	"github.com/netcraq/netcraq/client/etcd/service"
+	"github.com/netcraq/netcraq/controlplane/etcdstore"
 	"github.com/netcraq/netcraq/controlplane/leadership"
 	"github.com/netcraq/netcraq/etcd-monitor/embedded"
 	"github.com/netcraq/netcraq/etcd-monitor/gateway"
@@ -35,9 +36,12 @@ const (
 	etcdGrace    = 2 * time.Second
 )
 
-// startEtcd starts the etcd for durable keys and for the state of the controller and the gateway,
-// if it is needed.
+// startEtcd starts the etcd that keeps durable keys and the state of the controller and of the
+// gateway, if it is wanted, or begins to use one that exists already.
 func (s *Server) startEtcd(ctx context.Context) (err error) {
+	if len(s.cfg.Etcd.Endpoints) > 0 {
+		return s.shareEtcd(ctx)
+	}
 	if s.cfg.Gateway == "" && s.cfg.Data == "" {
 		return nil
 	}
@@ -67,8 +71,25 @@ func (s *Server) startEtcd(ctx context.Context) (err error) {
 	return s.forget(ctx)
 }
 
-// forget removes from etcd the state of an earlier server's controller and gateway, which refers to
-// other switches.
+// shareEtcd begins to use an etcd that exists already.
+func (s *Server) shareEtcd(ctx context.Context) (err error) {
+	if s.shared, err = openSharedEtcd(ctx, s.cfg.Etcd); err != nil {
+		return err
+	}
+	s.goes("the use of --etcd", func() error {
+		select {
+		case <-s.shared.over():
+			return fmt.Errorf("it was out of reach for %d s, so another netcraq dev may use it now. Start netcraq dev again",
+				ownerTTLSeconds)
+		case <-s.ended:
+			return s.err()
+		}
+	})
+	return nil
+}
+
+// forget removes from etcd what another server's controller and gateway knew of their switches,
+// which were others.
 func (s *Server) forget(ctx context.Context) error {
 	if s.cfg.Data == "" {
 		return nil
@@ -82,15 +103,37 @@ func (s *Server) forget(ctx context.Context) error {
 	return err
 }
 
-// statePrefix is the prefix of the controller's and the gateway's own keys in etcd.
+// statePrefix is what the names of the controller's and the gateway's own keys begin with, in the
+// etcd of this process as in those of clusters.
 const statePrefix = "/netcraq/"
 
-// etcdAddress is the controller's configuration for etcd; nil: there is no etcd.
-func (s *Server) etcdAddress() *leadership.Etcd {
-	if s.etcd == nil {
-		return nil
+// statePrefix is what the names of this server's controller's and gateway's keys begin with.
+func (s *Server) statePrefix() string {
+	if s.shared != nil {
+		return sharedPrefix
 	}
-	return &leadership.Etcd{Endpoints: []string{s.etcd.Endpoint()}, Prefix: statePrefix}
+	return statePrefix
+}
+
+// reserved is what the names begin with that etcd's clients do not see.
+func (s *Server) reserved() string {
+	if s.shared != nil {
+		return sharedReserved
+	}
+	return statePrefix
+}
+
+// etcdAddress is the etcd as the controller reaches it; nil: there is none.
+func (s *Server) etcdAddress() *leadership.Etcd {
+	switch {
+	case s.shared != nil:
+		e := s.cfg.Etcd
+		e.Prefix = sharedPrefix
+		return &e
+	case s.etcd != nil:
+		return &leadership.Etcd{Endpoints: []string{s.etcd.Endpoint()}, Prefix: statePrefix}
+	}
+	return nil
 }
 
 // startGateway serves etcd's API to other programs. It reads keys that are placed in the switches
@@ -106,7 +149,9 @@ func (s *Server) startGateway(ctx context.Context) error {
 	s.GatewayURL = "http://" + l.Addr().String()
 	closes := func(f func()) { s.closers = append(s.closers, f) }
 	closes(func() { l.Close() })
-	upstream, err := gateway.Dial(gateway.UpstreamConfig{Endpoints: []string{s.etcd.Endpoint()}, Log: s.cfg.Log})
+	etcd := s.etcdAddress()
+	upstream, err := gateway.Dial(gateway.UpstreamConfig{Endpoints: etcd.Endpoints, Log: s.cfg.Log,
+		TLS: transport.TLSInfo{TrustedCAFile: etcd.CA, CertFile: etcd.Cert, KeyFile: etcd.Key}})
 	if err != nil {
 		return err
 	}
@@ -123,17 +168,21 @@ func (s *Server) startGateway(ctx context.Context) error {
 	closes(func() { nobody.Close() })
 	newest := new(gateway.Newest)
 	metrics := hotkeys.NewMetrics(hotkeys.Bounds{Top: hotkeys.DefaultTop}, newest.Revision)
-	keys, err := service.Open(ctx, service.Config{Own: own, Nobody: nobody, Etcd: gateway.Forward(upstream, metrics),
-		Newest: newest, Observer: metrics, Prefix: placement.DefaultPrefix, Reserved: []string{statePrefix},
+	cfg := service.Config{Own: own, Nobody: nobody, Etcd: gateway.Forward(upstream, metrics),
+		Newest: newest, Observer: metrics,
+		Prefix: s.statePrefix() + etcdstore.Gateway, Reserved: []string{s.reserved()},
 		Controller: s.admin, Owner: "netcraq dev's gateway", RoundTrip: metrics.Network, Keeper: true,
-		SealAge: seal.DefaultAge, Log: s.cfg.Log, Detail: zap.NewNop(),
-		MaxTxnOps: int(embed.DefaultMaxTxnOps), MaxRequestBytes: gateway.DefaultMaxRequestBytes})
+		SealAge: seal.DefaultAge, Log: s.cfg.Log, Detail: zap.NewNop()}
+	if s.shared == nil { // this etcd's own limits are higher
+		cfg.MaxTxnOps, cfg.MaxRequestBytes = int(embed.DefaultMaxTxnOps), gateway.DefaultMaxRequestBytes
+	}
+	keys, err := service.Open(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	closes(keys.Close)
 	g, err := gateway.New(gateway.Config{Upstream: upstream, KV: keys.Server, Newest: newest, Metrics: metrics,
-		Log: s.cfg.Log, Reserved: reserved.With(statePrefix), AsSelf: own, AuthEnable: keys.Enabling})
+		Log: s.cfg.Log, Reserved: reserved.With(s.reserved()), AsSelf: own, AuthEnable: keys.Enabling})
 	if err != nil {
 		return err
 	}
@@ -149,7 +198,8 @@ func (s *Server) startGateway(ctx context.Context) error {
 
 // durableArgs are the node API's flags for storing the keys of DurableNamespace in etcd.
 func (s *Server) durableArgs() ([]string, error) {
-	if s.etcd == nil {
+	etcd := s.etcdAddress()
+	if etcd == nil {
 		return nil, nil
 	}
 	users := fmt.Sprintf("  - {user: %d, access: {\"*\": write}}\n", os.Geteuid())
@@ -157,9 +207,11 @@ func (s *Server) durableArgs() ([]string, error) {
 		users += "  - {user: 0, access: {\"*\": write}}\n"
 	}
 	policy := "callers:\n" + users + "namespaces:\n  " + DurableNamespace + ": {durable: true}\n"
-	path, endpoint := filepath.Join(s.folder.path, "policy.yaml"), s.etcd.Endpoint()
-	if s.GatewayURL != "" {
-		endpoint = s.GatewayURL
+	path := filepath.Join(s.folder.path, "policy.yaml")
+	args := []string{"--policy", path, "--endpoints", s.GatewayURL}
+	if s.GatewayURL == "" {
+		args = []string{"--policy", path, "--endpoints", strings.Join(etcd.Endpoints, ","), "--cacert", etcd.CA,
+			"--cert", etcd.Cert, "--key", etcd.Key}
 	}
-	return []string{"--policy", path, "--endpoints", endpoint}, os.WriteFile(path, []byte(policy), 0o600)
+	return args, os.WriteFile(path, []byte(policy), 0o600)
 }

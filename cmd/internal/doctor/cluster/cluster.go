@@ -1,0 +1,251 @@
+// Package cluster checks NetCRAQ in a Kubernetes cluster through the API server, and explains what
+// is wrong there and what to do. It only reads.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	core "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/netcraq/netcraq/cmd/internal/doctor"
+)
+
+// Names by which a cluster knows the parts. TestNames compares them with the manifests.
+const (
+	NamespaceDefault = "netcraq-system"
+	NameLabel        = "app.kubernetes.io/name"
+	AgentName        = "netcraq-agent"
+	PoliciesName     = "netcraq-policies"
+	GatewayName      = "etcd-monitor"
+	LeaderLease      = "netcraq-leader"
+	// GatewayNamespace is where static pods of control-plane nodes are.
+	GatewayNamespace = "kube-system"
+)
+
+// Options say what to check, and how the cluster is reached.
+type Options struct {
+	Checks     []string // their names; none: all
+	Namespace  string   // of the agents
+	Kubeconfig string   // a file; "": as kubectl finds it
+	Context    string   // of that file; "": its current one
+	Timeout    time.Duration
+	Now        func() time.Time
+}
+
+// check looks at one part.
+type check struct {
+	name, what string
+	run        func(context.Context, *look)
+}
+
+var checks = []check{
+	{"agents", "whether an agent is ready on each node", agents},
+	{"leader", "whether one of the agents leads", leader},
+	{"chains", "whether each chain is ready, and as long as it should be", chains},
+	{"gateways", "whether etcd's gateways are ready, and used", gateways},
+	{"policies", "whether NetworkPolicy is enforced on each node", policies},
+	{"images", "whether all parts are of versions that work together", images},
+}
+
+// Checks lists the checks: name and what each looks at.
+func Checks() (out [][2]string) {
+	for _, c := range checks {
+		out = append(out, [2]string{c.name, c.what})
+	}
+	return out
+}
+
+// The resources that are read. The client is the dynamic one, because that of all kinds would make
+// the command half as large again.
+var (
+	podsResource       = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	nodesResource      = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+	daemonSetsResource = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "daemonsets"}
+	leasesResource     = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	chainsResource     = schema.GroupVersionResource{Group: "netcraq.io", Version: "v1alpha1", Resource: "netcraqchains"}
+)
+
+// look is one run.
+type look struct {
+	Options
+	client dynamic.Interface
+	report doctor.Report
+	check  string
+}
+
+// Run connects to a cluster and looks. It fails for options that make no sense, and if there is no
+// cluster to ask. Whatever it meets in the cluster is a finding.
+func Run(ctx context.Context, o Options) (*doctor.Report, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.Kubeconfig
+	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{CurrentContext: o.Context})
+	config, err := loaded.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("which cluster to check is not known: %w. Pass --kubeconfig FILE, or set KUBECONFIG", err)
+	}
+	config.Timeout = o.Timeout
+	config.WarningHandler = nil
+	c, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("the kubeconfig for the API server at %s is not usable: %w", config.Host, err)
+	}
+	return run(ctx, c, config.Host, o)
+}
+
+// run looks at a cluster. The report's host is the API server's address.
+func run(ctx context.Context, c dynamic.Interface, host string, o Options) (*doctor.Report, error) {
+	for _, name := range o.Checks {
+		if !slices.ContainsFunc(checks, func(c check) bool { return c.name == name }) {
+			var have []string
+			for _, c := range checks {
+				have = append(have, c.name)
+			}
+			return nil, fmt.Errorf("there is no check %q of a cluster; there are %s", name, strings.Join(have, ", "))
+		}
+	}
+	if o.Namespace == "" {
+		o.Namespace = NamespaceDefault
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	l := &look{Options: o, client: c}
+	l.report.Host, l.report.Time = host, o.Now()
+	for _, check := range checks {
+		if len(o.Checks) > 0 && !slices.Contains(o.Checks, check.name) {
+			continue
+		}
+		l.check = check.name
+		check.run(ctx, l)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return &l.report, nil
+}
+
+func (l *look) add(level doctor.Level, subject, advice, format string, args ...any) {
+	l.report.Findings = append(l.report.Findings, doctor.Finding{Check: l.check, Subject: subject, Level: level,
+		Message: fmt.Sprintf(format, args...), Advice: advice})
+}
+
+func (l *look) ok(subject, format string, args ...any) {
+	l.add(doctor.OK, subject, "", format, args...)
+}
+
+func (l *look) note(subject, format string, args ...any) {
+	l.add(doctor.Note, subject, "", format, args...)
+}
+
+func (l *look) warn(subject, advice, format string, args ...any) {
+	l.add(doctor.Warning, subject, advice, format, args...)
+}
+
+func (l *look) problem(subject, advice, format string, args ...any) {
+	l.add(doctor.Problem, subject, advice, format, args...)
+}
+
+// list reads objects of a namespace ("": of all, or those that are in none) with a label ("": all);
+// false: it has reported why it could not.
+func list[T any](ctx context.Context, l *look, of schema.GroupVersionResource, namespace, label string) ([]T, bool) {
+	found, err := l.client.Resource(of).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: label})
+	if !l.was(of.Resource, err) {
+		return nil, false
+	}
+	out := make([]T, len(found.Items))
+	for i, item := range found.Items {
+		if !l.was(of.Resource, convert(item.Object, &out[i])) {
+			return nil, false
+		}
+	}
+	return out, true
+}
+
+// errForeign is why an object cannot be read that the API server has shown.
+var errForeign = errors.New("this command does not understand the object. Use one of the cluster's version")
+
+func convert(object map[string]any, into any) error {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, into); err != nil {
+		return fmt.Errorf("%w: %w", errForeign, err)
+	}
+	return nil
+}
+
+// was reports an error of reading something from the API server.
+func (l *look) was(what string, err error) bool {
+	switch {
+	case err == nil:
+		return true
+	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
+		l.add(doctor.Unseen, what, "use a kubeconfig whose user may list "+what, "the API server does not show them: %v", err)
+	case errors.Is(err, errForeign):
+		l.problem(what, "install the command of the cluster's release", "%v", err)
+	case apierrors.IsNotFound(err):
+		l.problem(what, "install the chart, whose crds folder has them: helm install netcraq", "the cluster does not know this kind of object")
+	default:
+		l.problem(what, "check the cluster with kubectl get --raw /readyz, and the --context that you pass", "the API server does not answer: %v", err)
+	}
+	return false
+}
+
+// pods reads the pods of a part.
+func (l *look) pods(ctx context.Context, namespace, name string) ([]core.Pod, bool) {
+	return list[core.Pod](ctx, l, podsResource, namespace, NameLabel+"="+name)
+}
+
+// ready says whether a pod is, and otherwise why not, as far as its status tells.
+func ready(p *core.Pod) (bool, string) {
+	why := "not ready"
+	for _, c := range p.Status.Conditions {
+		switch {
+		case c.Type == core.PodReady && c.Status == core.ConditionTrue:
+			return true, ""
+		case c.Type == core.PodScheduled && c.Status == core.ConditionFalse:
+			return false, "not scheduled: " + c.Message
+		case c.Type == core.PodReady && c.Message != "":
+			why = c.Message
+		}
+	}
+	for _, c := range p.Status.ContainerStatuses {
+		switch {
+		case c.State.Waiting != nil && c.State.Waiting.Reason != "":
+			why = c.State.Waiting.Reason
+			if last := c.LastTerminationState.Terminated; last != nil {
+				why += fmt.Sprintf(" after exit code %d", last.ExitCode)
+			}
+			if text := firstLine(c.State.Waiting.Message); text != "" {
+				why += ": " + text
+			}
+		case c.State.Terminated != nil:
+			why = fmt.Sprintf("ended with exit code %d", c.State.Terminated.ExitCode)
+		}
+	}
+	return false, why
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return line
+}
+
+// adviceFor says what to do about a pod that is not ready.
+func adviceFor(p *core.Pod) string {
+	for _, c := range p.Status.ContainerStatuses {
+		if w := c.State.Waiting; w != nil && (w.Reason == "ImagePullBackOff" || w.Reason == "ErrImagePull" || w.Reason == "ErrImageNeverPull") {
+			return fmt.Sprintf("make %s available to the node: push it, load it there, or set the chart's image and imagePullSecrets", c.Image)
+		}
+	}
+	return fmt.Sprintf("kubectl -n %s logs %s, and kubectl -n %[1]s describe pod %[2]s", p.Namespace, p.Name)
+}
