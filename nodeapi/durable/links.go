@@ -1,0 +1,180 @@
+package durable
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/nodeapi/durable/unary"
+)
+
+// links are connections to the endpoints for single calls, besides those of gRPC's client. A call
+// takes less processor time there (package unary). Calls go to the endpoints by turns. gRPC's
+// client makes the calls for which there is no link.
+type links struct {
+	pb.KVClient // gRPC's, for what is not below
+
+	stop context.CancelFunc
+	work sync.WaitGroup
+	turn atomic.Uint32
+	up   atomic.Pointer[[]*unary.Conn] // another slice after each change
+	mu   sync.Mutex                    // of changes of up
+}
+
+// endpoint is where a link goes to.
+type endpoint struct {
+	scheme, address string
+	tls             *tls.Config // nil: without TLS
+}
+
+// dialLinks begins to connect to the endpoints of a client, and makes the client use the links.
+func dialLinks(client *clientv3.Client, config clientv3.Config) *links {
+	l := &links{KVClient: clientv3.RetryKVClient(client)}
+	l.up.Store(new([]*unary.Conn))
+	var ctx context.Context
+	ctx, l.stop = context.WithCancel(context.Background())
+	for _, text := range config.Endpoints {
+		if at, ok := parseEndpoint(text, config.TLS); ok {
+			l.work.Go(func() { l.keep(ctx, at) })
+		}
+	}
+	client.KV = clientv3.NewKVFromKVClient(l, client)
+	return l
+}
+
+func (l *links) close() {
+	l.stop()
+	l.work.Wait()
+}
+
+// parseEndpoint reads HOST:PORT, or a URL of http or https. Other endpoints have no link.
+func parseEndpoint(text string, secure *tls.Config) (endpoint, bool) {
+	at := endpoint{scheme: "http", address: text}
+	if strings.Contains(text, "://") {
+		u, err := url.Parse(text)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" {
+			return at, false
+		}
+		at.scheme, at.address = u.Scheme, u.Host
+	} else if secure != nil {
+		at.scheme = "https"
+	}
+	host, _, err := net.SplitHostPort(at.address)
+	if err != nil {
+		return at, false
+	}
+	if at.scheme == "https" {
+		at.tls = &tls.Config{}
+		if secure != nil {
+			at.tls = secure.Clone()
+		}
+		at.tls.NextProtos = []string{"h2"}
+		if at.tls.ServerName == "" {
+			at.tls.ServerName = host
+		}
+	}
+	return at, true
+}
+
+// linkTime bounds an attempt to connect.
+const linkTime = 5 * time.Second
+
+// keep keeps a link until ctx ends.
+func (l *links) keep(ctx context.Context, at endpoint) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		if conn, err := at.connect(ctx); err == nil {
+			l.change(func(up []*unary.Conn) []*unary.Conn { return append(up, conn) })
+			select {
+			case <-ctx.Done():
+			case <-conn.Done():
+			}
+			l.change(func(up []*unary.Conn) []*unary.Conn {
+				return slices.DeleteFunc(up, func(c *unary.Conn) bool { return c == conn })
+			})
+			conn.Close()
+			pause = firstPause
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (l *links) change(f func([]*unary.Conn) []*unary.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	up := f(slices.Clone(*l.up.Load()))
+	l.up.Store(&up)
+}
+
+func (at *endpoint) connect(ctx context.Context) (*unary.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, linkTime)
+	defer cancel()
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, "tcp", at.address)
+	if err != nil {
+		return nil, err
+	}
+	if at.tls != nil {
+		secured := tls.Client(nc, at.tls)
+		if err := secured.HandshakeContext(ctx); err != nil {
+			nc.Close()
+			return nil, err
+		}
+		nc = secured
+	}
+	conn, err := unary.New(ctx, nc, unary.Options{Scheme: at.scheme, Authority: at.address, UserAgent: "netcraq",
+		Silence: keepAliveTime, Answer: keepAliveTimeout})
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// link returns one of the links, or nil.
+func (l *links) link() *unary.Conn {
+	up := *l.up.Load()
+	if len(up) == 0 {
+		return nil
+	}
+	return up[l.turn.Add(1)%uint32(len(up))]
+}
+
+// Range makes a read, which may be made again if the link is lost meanwhile.
+func (l *links) Range(ctx context.Context, in *pb.RangeRequest, o ...grpc.CallOption) (*pb.RangeResponse, error) {
+	if at := l.link(); at != nil {
+		out := new(pb.RangeResponse)
+		err := at.Invoke(ctx, "/etcdserverpb.KV/Range", in, out)
+		if !errors.Is(err, unary.ErrNotSent) && status.Code(err) != codes.Unavailable {
+			return out, err
+		}
+	}
+	return l.KVClient.Range(ctx, in, o...)
+}
+
+// Txn makes a transaction. It is made again only if it was not sent.
+func (l *links) Txn(ctx context.Context, in *pb.TxnRequest, o ...grpc.CallOption) (*pb.TxnResponse, error) {
+	if at := l.link(); at != nil {
+		out := new(pb.TxnResponse)
+		if err := at.Invoke(ctx, "/etcdserverpb.KV/Txn", in, out); !errors.Is(err, unary.ErrNotSent) {
+			return out, err
+		}
+	}
+	return l.KVClient.Txn(ctx, in, o...)
+}

@@ -1,0 +1,13 @@
+// Package unary makes single gRPC calls with few changes of goroutines. gRPC's own client has a
+// goroutine that writes and one that reads, so each call wakes two goroutines besides its caller's,
+// which takes longer than the rest of the call.
+//
+// Here, the goroutine that makes a call writes the request itself. It also reads the connection
+// until it has its answer, if no other goroutine reads. A reader that has its answer passes reading
+// on to the next goroutine that waits. While nobody waits for an answer, a goroutine of the
+// connection reads.
+//
+// golang.org/x/net/http2's Framer reads and writes the frames, and hpack the headers. A Conn sends
+// a request only if all of it fits the windows that the peer has granted. Otherwise, and if there
+// is no connection, a call fails with ErrNotSent, so that the caller uses gRPC's client.
+package unary
