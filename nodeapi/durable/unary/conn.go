@@ -37,6 +37,10 @@ const (
 	// every is the interval at which the connection looks after its calls. A call that waits for
 	// longer begins to watch its context.
 	every = 2 * time.Millisecond
+	// pongAfter is how long the connection waits before it answers a ping. gRPC's servers send one
+	// with the first request after each answer, to estimate the bandwidth. An early answer would
+	// have each call wake its reader twice, and the server twice.
+	pongAfter = 50 * time.Millisecond
 	// idleRead is how long nobody reads the connection if nobody waits for an answer.
 	idleRead = 20 * time.Millisecond
 )
@@ -71,6 +75,8 @@ type Conn struct {
 	tick   *time.Timer
 	ticks  bool      // tick is armed
 	idle   time.Time // when the last call ended
+	ping   [8]byte   // the server's ping that was not answered yet
+	asked  time.Time // when that came; 0: there is none
 	heard  time.Time // when a frame was read while calls waited, or the first of them began
 	pinged bool      // the server was asked since then whether it is there
 }
@@ -251,11 +257,24 @@ func (c *Conn) send(x *call, method string, in message) error {
 		c.heard, c.pinged = time.Now(), false
 	}
 	c.calls[id] = x
+	c.look(every)
+	return nil
+}
+
+// look arms tick, unless it is armed already. c.mu is held.
+func (c *Conn) look(after time.Duration) {
 	if !c.ticks {
 		c.ticks = true
-		c.tick.Reset(every)
+		c.tick.Reset(after)
 	}
-	return nil
+}
+
+// pong answers the server's ping, if there is one. c.mu is held.
+func (c *Conn) pong() {
+	if !c.asked.IsZero() {
+		c.asked = time.Time{}
+		_ = c.framer.WritePing(true, c.ping)
+	}
 }
 
 // flush writes what is queued, unless another goroutine does. c.mu is held, and released meanwhile.
@@ -339,7 +358,9 @@ func (c *Conn) handle(f http2.Frame) error {
 		return c.settings(f)
 	case *http2.PingFrame:
 		if !f.IsAck() {
-			return c.framer.WritePing(true, f.Data)
+			c.pong()
+			c.ping, c.asked = f.Data, time.Now()
+			c.look(pongAfter)
 		}
 	case *http2.WindowUpdateFrame:
 		if f.StreamID == 0 {
@@ -459,9 +480,8 @@ func (c *Conn) passOn() {
 		return
 	}
 	c.idle = time.Now()
-	if c.err == nil && !c.ticks {
-		c.ticks = true
-		c.tick.Reset(idleRead)
+	if c.err == nil {
+		c.look(idleRead)
 	}
 }
 
@@ -469,11 +489,10 @@ func (c *Conn) passOn() {
 func (c *Conn) readIdle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for began := false; c.err == nil && (!began || len(c.calls) > 0); {
+	for from := c.last; c.err == nil && (c.last == from || len(c.calls) > 0); {
 		c.mu.Unlock()
 		c.frame()
 		c.mu.Lock()
-		began = began || c.ticks // a call has begun
 	}
 	c.passOn()
 }
@@ -500,21 +519,17 @@ func (c *Conn) lookAfter() {
 	if c.ticks = false; c.err != nil {
 		return
 	}
-	next := every
-	switch {
-	case len(c.calls) > 0:
-		if !c.isAlive() {
-			c.fail(fmt.Errorf("the server sends nothing for %v", c.o.Silence+c.o.Answer))
-			return
-		}
-	case c.reading:
+	if !c.asked.IsZero() && time.Since(c.asked) >= pongAfter {
+		c.pong()
+		c.flush()
+	}
+	if len(c.calls) == 0 {
+		c.lookIdle()
 		return
-	default:
-		if next = idleRead - time.Since(c.idle); next <= 0 {
-			c.reading = true
-			go c.readIdle()
-			return
-		}
+	}
+	if !c.isAlive() {
+		c.fail(fmt.Errorf("the server sends nothing for %v", c.o.Silence+c.o.Answer))
+		return
 	}
 	for id, x := range c.calls {
 		if x.old && x.stop == nil {
@@ -522,8 +537,22 @@ func (c *Conn) lookAfter() {
 		}
 		x.old = true
 	}
-	c.ticks = true
-	c.tick.Reset(max(next, time.Millisecond))
+	c.look(every)
+}
+
+// lookIdle has a connection without calls read, if nobody has read it for a while. c.mu is held.
+func (c *Conn) lookIdle() {
+	rest := idleRead - time.Since(c.idle)
+	switch {
+	case !c.reading && rest <= 0:
+		c.reading = true
+		go c.readIdle()
+	case !c.reading:
+		c.look(max(rest, time.Millisecond))
+	}
+	if !c.asked.IsZero() {
+		c.look(pongAfter)
+	}
 }
 
 // isAlive reports whether the server has sent something lately, and asks it to. c.mu is held.
