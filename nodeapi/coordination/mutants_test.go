@@ -59,13 +59,13 @@ var mutants = []struct{ rule, file, old, new string }{
 		version = item.Version
 	}
 	if !item.Found || item.Version != version {`},
-	{"the token is the version", "lock.go", `	after, taken, err := t.s.swap(`,
+	{"the token is the version", "lock.go", `	after, taken, err := t.s.swapAgain(`,
 		`	defer func() {
 		if leftOut == "the token is the version" {
 			after.Version = wire.MakeVersion(1, uint64(c.Nonce[0]))
 		}
 	}()
-	after, taken, err = t.s.swap(`},
+	after, taken, err = t.s.swapAgain(`},
 	{"the token is the version", "lock.go",
 		`func (t *taking) take(ctx context.Context, item store.Item) (store.Item, bool, error) {`,
 		`func (t *taking) take(ctx context.Context, item store.Item) (after store.Item, taken bool, err error) {`},

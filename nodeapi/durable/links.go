@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netcraq/netcraq/nodeapi/durable/unary"
+	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
 // links are connections to the endpoints for single calls, besides those of gRPC's client. A call
@@ -159,6 +160,7 @@ func (l *links) link() *unary.Conn {
 // Range makes a read, which may be made again if the link is lost meanwhile.
 func (l *links) Range(ctx context.Context, in *pb.RangeRequest, o ...grpc.CallOption) (*pb.RangeResponse, error) {
 	if at := l.link(); at != nil {
+		store.SoonAnswered(ctx)
 		out := new(pb.RangeResponse)
 		err := at.Invoke(ctx, "/etcdserverpb.KV/Range", in, out)
 		if !errors.Is(err, unary.ErrNotSent) && status.Code(err) != codes.Unavailable {
@@ -171,6 +173,7 @@ func (l *links) Range(ctx context.Context, in *pb.RangeRequest, o ...grpc.CallOp
 // Txn makes a transaction. It is made again only if it was not sent.
 func (l *links) Txn(ctx context.Context, in *pb.TxnRequest, o ...grpc.CallOption) (*pb.TxnResponse, error) {
 	if at := l.link(); at != nil {
+		store.SoonAnswered(ctx)
 		out := new(pb.TxnResponse)
 		if err := at.Invoke(ctx, "/etcdserverpb.KV/Txn", in, out); !errors.Is(err, unary.ErrNotSent) {
 			return out, err

@@ -70,7 +70,7 @@ func (c *conn) begin(r rpc.Request, size int) *call {
 			// the answer is kept for a retry, so it continues when the connection has ended
 			k.term.parent = c.s.ctx
 		}
-		k.term.waits, k.cancel = k.handOver, k.term.end
+		k.term.waits, k.term.soon, k.cancel = k.handOver, k.answeredSoon, k.term.end
 	}
 	k.ctx, k.data = ctx, data // before others find it in calls
 	if refused := c.enter(k); refused != nil {
@@ -101,6 +101,9 @@ func (k *call) run() {
 		answer, err = k.f.run(ctx, k, data)
 	}
 	k.cancel()
+	if k.waited.Load() && k.reading.Load() {
+		k.c.lookForOthers()
+	}
 	k.c.finished(k, answer, err)
 }
 
@@ -140,6 +143,13 @@ func (c *conn) finished(k *call, answer any, err error) {
 	if c.flushNow() {
 		k.handOver()
 		c.flush()
+	}
+}
+
+// answeredSoon is called when the request begins to wait for a few milliseconds at most.
+func (k *call) answeredSoon() {
+	if k.waited.Store(true); k.crowded {
+		k.handOver()
 	}
 }
 

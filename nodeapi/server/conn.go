@@ -47,7 +47,8 @@ type conn struct {
 	slots     chan struct{}
 	pause     time.Duration // how long to wait before the next read
 	charged   int           // number of requests charged for the bytes of the message under way
-	since     atomic.Int64  // start of the message under way, in ns; 0: there is none
+	crowd     crowd
+	since     atomic.Int64 // start of the message under way, in ns; 0: there is none
 
 	mu      sync.Mutex
 	room    sync.Cond // signaled when unsent has decreased or the connection has ended
@@ -86,7 +87,10 @@ type call struct {
 	// reading is true while the goroutine that executes the request will itself continue reading
 	// afterwards. When it has to wait, another goroutine takes over reading.
 	reading atomic.Bool
-	cost    int64 // of the budget
+	// crowded says that more requests may have arrived, or do before this one is answered.
+	crowded bool
+	waited  atomic.Bool // it has waited for a short time
+	cost    int64       // of the budget
 	watches int
 	// descriptors are sent with the answer, unless it is an error.
 	descriptors []*os.File

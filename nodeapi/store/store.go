@@ -46,6 +46,8 @@ type Store interface {
 	// versions then. Otherwise it writes nothing. It makes keys as Put does. A store whose keys are
 	// volatile refuses it (Volatile).
 	Transact(ctx context.Context, t Transaction) (Transacted, error)
+	// Transacts reports whether Transact accepts a key of a namespace that has this version.
+	Transacts(namespace string, v wire.Version) bool
 	// List returns the names that exist in a namespace and begin with prefix, sorted, with a value
 	// or without.
 	List(ctx context.Context, namespace, prefix string) ([]Key, error)
