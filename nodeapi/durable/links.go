@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/netcraq/netcraq/api/unannounced"
 	"github.com/netcraq/netcraq/nodeapi/durable/unary"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -131,6 +132,7 @@ func (at *endpoint) connect(ctx context.Context) (*unary.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	nc = unannounced.Conn(nc)
 	if at.tls != nil {
 		secured := tls.Client(nc, at.tls)
 		if err := secured.HandshakeContext(ctx); err != nil {

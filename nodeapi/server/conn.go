@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/nodeapi"
+	"github.com/netcraq/netcraq/api/unannounced"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/coordination"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
@@ -26,6 +27,7 @@ const bytesPerRequest = 8 << 10
 type conn struct {
 	s   *Server
 	nc  net.Conn
+	in  net.Conn        // reads the same
 	raw syscall.RawConn // nil: the connection has no file descriptor
 
 	// Set when the connection is admitted, before anything is read.
@@ -97,7 +99,7 @@ type call struct {
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
-	c := &conn{s: s, nc: nc, calls: map[uint64]*call{}, slots: make(chan struct{}, s.limits.inFlight),
+	c := &conn{s: s, nc: nc, in: unannounced.Conn(nc), calls: map[uint64]*call{}, slots: make(chan struct{}, s.limits.inFlight),
 		buf: make([]byte, 0, 1<<10), first: true, wrote: time.Now()}
 	c.room.L = &c.mu
 	if file, ok := nc.(syscall.Conn); ok {
@@ -209,7 +211,7 @@ func (c *conn) read() bool {
 	if len(c.buf) > 0 && c.since.Load() == 0 {
 		c.since.Store(time.Now().UnixNano())
 	}
-	n, err := c.nc.Read(c.buf[len(c.buf):cap(c.buf)])
+	n, err := c.in.Read(c.buf[len(c.buf):cap(c.buf)])
 	c.buf = c.buf[:len(c.buf)+n]
 	return (n > 0 || err == nil) && c.chargeBytes()
 }

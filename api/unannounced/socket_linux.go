@@ -1,4 +1,4 @@
-package relay
+package unannounced
 
 import (
 	"io"
@@ -6,27 +6,19 @@ import (
 	"os"
 	"syscall"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/netcraq/netcraq/internal/racedetector"
 )
 
-// Unannounced returns a TCP or Unix connection whose reads and writes are system calls that Go's
-// scheduler does not know about. They do not block, because the socket does not, and take some
-// microseconds. If the scheduler knew about each, it would wake its monitor whenever the process
-// begins to do something, which would then check every 20 µs for goroutines in a system call: on an
-// idle machine a wake-up for each request, and in a busy gateway a sixth of its processor time. Any
-// other connection is returned unchanged. So is every one under the race detector, which derives
-// the order of events from the runtime's own calls.
-func Unannounced(nc net.Conn) net.Conn {
-	if racedetector.Enabled {
+// Conn returns a TCP or Unix connection with such reads and writes. Any other connection is
+// returned unchanged. So is every one under the race detector, which derives the order of events
+// from the runtime's own calls.
+func Conn(nc net.Conn) net.Conn {
+	if raceDetector {
 		return nc
 	}
-	return unannounced(nc)
+	return conn(nc)
 }
 
-func unannounced(nc net.Conn) net.Conn {
+func conn(nc net.Conn) net.Conn {
 	c, ok := nc.(syscall.Conn)
 	if !ok {
 		return nc
@@ -36,12 +28,29 @@ func unannounced(nc net.Conn) net.Conn {
 		return nc
 	}
 	s := &socket{Conn: nc, raw: raw}
-	s.in.do = func(fd uintptr) bool { return s.in.call(unix.SYS_READ, fd) }
-	s.out.do = func(fd uintptr) bool { return s.out.call(unix.SYS_WRITE, fd) }
+	s.in.do = func(fd uintptr) bool { return s.in.call(syscall.SYS_READ, fd) }
+	s.out.do = func(fd uintptr) bool { return s.out.call(syscall.SYS_WRITE, fd) }
 	return s
 }
 
-// socket is a connection of Unannounced. It is read by one goroutine at a time, and written by one.
+// Write is write(2) on a socket that does not block, as [syscall.Write].
+func Write(fd uintptr, b []byte) (int, error) {
+	if raceDetector {
+		return syscall.Write(int(fd), b)
+	}
+	n, errno := transferBytes(syscall.SYS_WRITE, fd, b)
+	if errno != 0 {
+		return 0, errno
+	}
+	return n, nil
+}
+
+func transferBytes(which, fd uintptr, b []byte) (int, syscall.Errno) {
+	n, _, errno := syscall.RawSyscall(which, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	return int(n), errno
+}
+
+// socket is a connection of Conn. It is read by one goroutine at a time, and written by one.
 type socket struct {
 	net.Conn
 	raw     syscall.RawConn
@@ -53,19 +62,19 @@ type transfer struct {
 	do  func(fd uintptr) bool
 	b   []byte
 	n   int
-	err unix.Errno
+	err syscall.Errno
 }
 
 // call makes a system call, and says whether it was done: there need not be a wait for the socket.
 func (t *transfer) call(which, fd uintptr) bool {
 	for {
-		n, _, err := unix.RawSyscall(which, fd, uintptr(unsafe.Pointer(unsafe.SliceData(t.b))), uintptr(len(t.b)))
+		n, err := transferBytes(which, fd, t.b)
 		switch err {
-		case unix.EINTR:
-		case unix.EAGAIN:
+		case syscall.EINTR:
+		case syscall.EAGAIN:
 			return false
 		default:
-			t.n, t.err = int(n), err
+			t.n, t.err = n, err
 			return true
 		}
 	}

@@ -1,4 +1,4 @@
-package relay
+package unannounced
 
 import (
 	"bytes"
@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestUnannounced: a connection is read and written as Go's own: what does not fit waits, an end is
+// A connection is read and written as Go's own: what does not fit waits, an end is
 // an end, deadlines and Close end who waits, and errors have the kernel's number.
-func TestUnannounced(t *testing.T) {
+func TestConn(t *testing.T) {
 	for network, address := range map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
 		t.Run(network, func(t *testing.T) {
 			pair := func() (ours, peer net.Conn) {
@@ -32,7 +32,7 @@ func TestUnannounced(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				ours = unannounced(nc)
+				ours = conn(nc)
 				t.Cleanup(func() {
 					ours.Close()
 					peer.Close()
@@ -100,7 +100,7 @@ func TestUnannounced(t *testing.T) {
 	}
 	one, other := net.Pipe()
 	defer other.Close()
-	if unannounced(one) != one {
+	if conn(one) != one {
 		t.Error("what is no socket is another one")
 	}
 }
