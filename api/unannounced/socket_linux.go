@@ -45,6 +45,14 @@ func Write(fd uintptr, b []byte) (int, error) {
 	return n, nil
 }
 
+// Arrived reports whether bytes have arrived that were not read yet.
+func Arrived(fd uintptr) bool {
+	var b [1]byte
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&b[0])), 1,
+		syscall.MSG_PEEK|syscall.MSG_DONTWAIT, 0, 0)
+	return errno == 0 && n > 0
+}
+
 func transferBytes(which, fd uintptr, b []byte) (int, syscall.Errno) {
 	n, _, errno := syscall.RawSyscall(which, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
 	return int(n), errno

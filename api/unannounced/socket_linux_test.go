@@ -69,8 +69,26 @@ func TestConn(t *testing.T) {
 				t.Errorf("a read whose time is over: %v", err)
 			}
 			ours.SetReadDeadline(time.Time{})
+			arrived := func() (there bool) {
+				raw, err := ours.(syscall.Conn).SyscallConn()
+				if err == nil {
+					err = raw.Control(func(fd uintptr) { there = Arrived(fd) })
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				return there
+			}
+			if arrived() {
+				t.Error("something has arrived before it was sent")
+			}
 			if _, err := peer.Write([]byte("last")); err != nil {
 				t.Fatal(err)
+			}
+			for end := time.Now().Add(10 * time.Second); !arrived(); time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("what was sent does not arrive")
+				}
 			}
 			peer.Close()
 			if b, err := io.ReadAll(ours); err != nil || string(b) != "last" {

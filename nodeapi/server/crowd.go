@@ -2,7 +2,8 @@ package server
 
 import (
 	"sync/atomic"
-	"syscall"
+
+	"github.com/netcraq/netcraq/api/unannounced"
 )
 
 // crowd says whether a connection has several requests at a time. If it has one at a time, nobody
@@ -42,11 +43,7 @@ func (c *conn) lookForOthers() {
 		return
 	}
 	there := false
-	_ = c.raw.Control(func(fd uintptr) {
-		var b [1]byte
-		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		there = err == nil && n > 0
-	})
+	_ = c.raw.Control(func(fd uintptr) { there = unannounced.Arrived(fd) })
 	if there {
 		c.crowd.left.Store(crowdFor)
 	}
