@@ -189,6 +189,8 @@ func (k *call) moreWith(ctx context.Context, answer any, files []*os.File) bool 
 	}
 	c.mu.Unlock()
 	closeAll(files)
-	c.flush()
+	if c.flushNow() {
+		c.flush()
+	}
 	return ctx.Err() == nil
 }

@@ -1,4 +1,4 @@
-package unary
+package etcdlink
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package unary
+package etcdlink
 
 import (
 	"bufio"
@@ -62,7 +62,8 @@ type Conn struct {
 	spare   []byte
 	writing bool // a goroutine writes
 	calls   map[uint32]*call
-	last    uint32 // the newest stream
+	streams int    // how many of the calls are of Stream
+	last    uint32 // the newest stream of HTTP/2
 	window  int64  // bytes that the server accepts
 	initial int64  // bytes that the server accepts of a new stream
 	most    uint32 // streams that the server accepts
@@ -74,6 +75,7 @@ type Conn struct {
 
 	tick   *time.Timer
 	ticks  bool      // tick is armed
+	due    time.Time // when it comes
 	idle   time.Time // when the last call ended
 	ping   [8]byte   // the server's ping that was not answered yet
 	asked  time.Time // when that came; 0: there is none
@@ -107,6 +109,7 @@ type call struct {
 	old    bool // it was there at an earlier tick
 	reads  bool // it reads
 	stop   func() bool
+	tell   func(message []byte) error // gets the messages of a stream; nil: the call is a single one
 }
 
 var pool = sync.Pool{New: func() any { return &call{wake: make(chan struct{}, 1)} }}
@@ -176,15 +179,35 @@ func (w *outWriter) Write(b []byte) (int, error) {
 // Invoke makes a call, and stores its answer in out. A call that waits longer than a few
 // milliseconds ends with its context.
 func (c *Conn) Invoke(ctx context.Context, method string, in, out message) error {
-	if err := ctx.Err(); err != nil {
-		return status.FromContextError(err).Err()
-	}
 	x := pool.Get().(*call)
 	*x = call{ctx: ctx, wake: x.wake, answer: x.answer[:0]}
-	c.mu.Lock()
-	if err := c.send(x, method, in); err != nil {
-		c.mu.Unlock()
+	err := c.do(x, method, in)
+	if err == nil {
+		err = decode(x.answer, out)
+	}
+	if x.ctx = nil; cap(x.answer) <= pooledBytes {
 		pool.Put(x)
+	}
+	return err
+}
+
+// Stream makes a call with one request and any number of answers. tell gets each of them, without
+// delay, from the goroutine that reads the connection. tell must not wait or use the Conn. Stream
+// returns when the server, ctx or an error of tell ends the call.
+func (c *Conn) Stream(ctx context.Context, method string, in message, tell func(message []byte) error,
+	metadata ...hpack.HeaderField) error {
+	x := &call{ctx: ctx, wake: make(chan struct{}, 1), tell: tell}
+	return c.do(x, method, in, metadata...)
+}
+
+// do makes a call.
+func (c *Conn) do(x *call, method string, in message, metadata ...hpack.HeaderField) error {
+	if err := x.ctx.Err(); err != nil {
+		return status.FromContextError(err).Err()
+	}
+	c.mu.Lock()
+	if err := c.send(x, method, in, metadata); err != nil {
+		c.mu.Unlock()
 		return err
 	}
 	x.reads = !c.reading
@@ -212,18 +235,11 @@ func (c *Conn) Invoke(ctx context.Context, method string, in, out message) error
 	if x.stop != nil {
 		x.stop()
 	}
-	err := x.err
-	if err == nil {
-		err = decode(x.answer, out)
-	}
-	if x.ctx = nil; cap(x.answer) <= pooledBytes {
-		pool.Put(x)
-	}
-	return err
+	return x.err
 }
 
 // send queues a request. c.mu is held.
-func (c *Conn) send(x *call, method string, in message) error {
+func (c *Conn) send(x *call, method string, in message, metadata []hpack.HeaderField) error {
 	size := in.Size()
 	total := int64(prefixBytes + size)
 	if !c.usable.Load() || len(c.calls) >= int(c.most) || total > min(c.window, c.initial) {
@@ -236,8 +252,10 @@ func (c *Conn) send(x *call, method string, in message) error {
 	}
 	c.block.Reset()
 	c.fields[2].Value = method
-	for _, f := range c.fields {
-		_ = c.encoder.WriteField(f)
+	for _, fields := range [][]hpack.HeaderField{c.fields, metadata} {
+		for _, f := range fields {
+			_ = c.encoder.WriteField(f)
+		}
 	}
 	_ = c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.block.Bytes(), EndHeaders: true})
 	b := append(x.answer[:0], make([]byte, total)...)
@@ -250,21 +268,34 @@ func (c *Conn) send(x *call, method string, in message) error {
 	for len(b) > 0 {
 		part := b[:min(len(b), frameBytes)]
 		b = b[len(part):]
-		_ = c.framer.WriteData(id, len(b) == 0, part)
+		_ = c.framer.WriteData(id, len(b) == 0 && x.tell == nil, part)
 	}
 	c.window -= total
 	if len(c.calls) == 0 {
 		c.heard, c.pinged = time.Now(), false
 	}
 	c.calls[id] = x
-	c.look(every)
+	if x.tell != nil {
+		x.stop = context.AfterFunc(x.ctx, func() { c.giveUp(id, x) })
+		c.streams++
+	}
+	c.look(c.interval())
 	return nil
 }
 
-// look arms tick, unless it is armed already. c.mu is held.
+// interval is how often the connection looks after its calls, of which there are some. c.mu is
+// held.
+func (c *Conn) interval() time.Duration {
+	if len(c.calls) == c.streams {
+		return c.o.Silence / 4
+	}
+	return every
+}
+
+// look makes tick come after a time, or sooner. c.mu is held.
 func (c *Conn) look(after time.Duration) {
-	if !c.ticks {
-		c.ticks = true
+	if due := time.Now().Add(after); !c.ticks || due.Before(c.due) {
+		c.ticks, c.due = true, due
 		c.tick.Reset(after)
 	}
 }
@@ -420,6 +451,12 @@ func (c *Conn) data(f *http2.DataFrame) {
 		return
 	}
 	x.answer = append(x.answer, f.Data()...)
+	if x.tell != nil {
+		if err := x.tellAll(); err != nil {
+			c.reset(id, err)
+			return
+		}
+	}
 	switch x.unsaid += size; {
 	case len(x.answer) > answerBytes:
 		c.reset(id, status.Errorf(codes.ResourceExhausted, "an answer of more than %d bytes", answerBytes))
@@ -429,6 +466,26 @@ func (c *Conn) data(f *http2.DataFrame) {
 		_ = c.framer.WriteWindowUpdate(id, uint32(x.unsaid))
 		x.unsaid = 0
 	}
+}
+
+// tellAll passes on the messages of a stream that are complete.
+func (x *call) tellAll() error {
+	rest := x.answer
+	for len(rest) >= prefixBytes {
+		size := prefixBytes + int(binary.BigEndian.Uint32(rest[1:]))
+		if len(rest) < size {
+			break
+		}
+		if rest[0] != 0 {
+			return status.Error(codes.Internal, "an answer is compressed")
+		}
+		if err := x.tell(rest[prefixBytes:size]); err != nil {
+			return err
+		}
+		rest = rest[size:]
+	}
+	x.answer = x.answer[:copy(x.answer, rest)]
+	return nil
 }
 
 // reset ends a call whose answer is not complete. c.mu is held.
@@ -444,6 +501,9 @@ func (c *Conn) finish(id uint32, err error) {
 		return
 	}
 	delete(c.calls, id)
+	if x.tell != nil {
+		c.streams--
+	}
 	x.over, x.err = true, err
 	if !x.reads {
 		x.rouse()
@@ -537,7 +597,7 @@ func (c *Conn) lookAfter() {
 		}
 		x.old = true
 	}
-	c.look(every)
+	c.look(c.interval())
 }
 
 // lookIdle has a connection without calls read, if nobody has read it for a while. c.mu is held.
