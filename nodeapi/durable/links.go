@@ -91,7 +91,7 @@ func parseEndpoint(text string, secure *tls.Config) (endpoint, bool) {
 		at.scheme = "https"
 	}
 	host, _, err := net.SplitHostPort(at.address)
-	if err != nil {
+	if err != nil || strings.Contains(at.address, "/") { // for example unix:/run/etcd.sock
 		return at, false
 	}
 	if at.scheme == "https" {
