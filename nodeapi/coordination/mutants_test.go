@@ -82,6 +82,12 @@ var mutants = []struct{ rule, file, old, new string }{
 `, `	return k, !alive || leftOut == "a holder's lease is looked at", err
 `},
 	{"the nonce", "", "", ""},
+	{"a transaction compares the lock", "lock.go", `	done, err := s.store.Transact(ctx, t)
+`, `	if leftOut == "a transaction compares the lock" {
+		t.Compare = t.Compare[:1]
+	}
+	done, err := s.store.Transact(ctx, t)
+`},
 	{"what was taken unknowingly is given back", "lock.go", `	case err != nil && !nothingDone(err):
 		t.s.behind`, `	case err != nil && leftOut == "what was taken unknowingly is given back":
 	case err != nil && !nothingDone(err):
