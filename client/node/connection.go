@@ -123,8 +123,8 @@ func (c *Client) open(number uint64) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &connection{Conn: conn, reader: unannounced.Conn(conn), number: number, in: make([]byte, 0, 16<<10), gone: make(chan struct{}),
-		drains: make(chan struct{})}
+	n := &connection{Conn: conn, reader: unannounced.Conn(conn), number: number,
+		in: make([]byte, 0, 16<<10), gone: make(chan struct{}), drains: make(chan struct{})}
 	hello, err := c.greet(ctx, n)
 	if err == nil {
 		sc, ok := conn.(syscall.Conn)

@@ -233,8 +233,8 @@ func (s *Service) swap(ctx context.Context, key store.Key, at wire.Version, valu
 
 // swapAgain is swap after an earlier attempt. unknown says that it may have been executed, or may
 // be later.
-func (s *Service) swapAgain(ctx context.Context, key store.Key, at wire.Version, value []byte, unknown bool) (store.Item,
-	bool, error) {
+func (s *Service) swapAgain(ctx context.Context, key store.Key, at wire.Version, value []byte, unknown bool) (
+	store.Item, bool, error) {
 	for pause := (pauses{s: s}); ; {
 		item, swapped, err := s.store.CompareAndSwap(ctx, key, at, value)
 		if err == nil { // another version may come from an earlier attempt

@@ -256,8 +256,9 @@ func (s *Service) transacts(items ...store.Item) bool {
 // swapWith writes a value over a key's version, if another key still has its version, too.
 func (s *Service) swapWith(ctx context.Context, over, with store.Item, value []byte) (store.Item, bool, error) {
 	t := store.Transaction{Namespace: over.Key.Namespace,
-		Compare: []store.Comparison{{Name: with.Key.Name, Version: with.Version}, {Name: over.Key.Name, Version: over.Version}},
-		Write:   []store.Write{{Name: over.Key.Name, Value: value}}}
+		Compare: []store.Comparison{{Name: with.Key.Name, Version: with.Version},
+			{Name: over.Key.Name, Version: over.Version}},
+		Write: []store.Write{{Name: over.Key.Name, Value: value}}}
 	done, err := s.store.Transact(ctx, t)
 	if err != nil || !done.Done {
 		return over, false, err

@@ -99,8 +99,8 @@ type call struct {
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
-	c := &conn{s: s, nc: nc, in: unannounced.Conn(nc), calls: map[uint64]*call{}, slots: make(chan struct{}, s.limits.inFlight),
-		buf: make([]byte, 0, 1<<10), first: true, wrote: time.Now()}
+	c := &conn{s: s, nc: nc, in: unannounced.Conn(nc), calls: map[uint64]*call{},
+		slots: make(chan struct{}, s.limits.inFlight), buf: make([]byte, 0, 1<<10), first: true, wrote: time.Now()}
 	c.room.L = &c.mu
 	if file, ok := nc.(syscall.Conn); ok {
 		c.raw, _ = file.SyscallConn()

@@ -38,7 +38,8 @@ func (s *soonStore) Get(ctx context.Context, key store.Key, eventual bool) (stor
 // While a request waits that is answered soon, the connection's next requests wait as well, if the
 // client has had one request at a time. They do not if it sends several, or if the answer is late.
 func TestCrowd(t *testing.T) {
-	st := &soonStore{Store: store.NewMemory(1024 + cell.Plain.Overhead()), let: make(chan struct{}), late: make(chan struct{})}
+	st := &soonStore{Store: store.NewMemory(1024 + cell.Plain.Overhead()), let: make(chan struct{}),
+		late: make(chan struct{})}
 	_, path := start(t, Config{Store: st})
 	get := func(id int, key string) string {
 		return fmt.Sprintf(`{"id":%d,"func":"get","data":{"key":"%s"}}`, id, key)

@@ -248,10 +248,11 @@ func (s *Server) dismiss() {
 
 // work reads a connection up to a request, does the request and reads on. If that could delay the
 // connection's next requests, another goroutine reads on: from the beginning, or from the moment
-// that the request waits for something. If the request is answered soon, and the connection has had
-// one request at a time, the others wait for it (crowd). So the goroutine that has read a request does it, and no
-// other one has to be woken for a request that is answered at once. A goroutine that does not read
-// on is reused for the next connection that needs a reader; its stack has grown to the right size.
+// that the request waits for something. If the answer is expected soon, and the connection has had
+// one request at a time, nobody else reads (crowd). So the goroutine that has read a request does
+// it, and no other one has to be woken for a request that is answered at once. A goroutine that
+// does not read on is reused for the next connection that needs a reader; its stack has grown to
+// the right size.
 func (s *Server) work(c *conn) {
 	for c != nil {
 		switch k := c.next(); {

@@ -1,7 +1,7 @@
 // Package etcdlink makes gRPC calls to etcd, or to gateways, with few changes of goroutines. gRPC's
-// own client has a goroutine that writes and one that reads, so each call wakes two goroutines
-// besides its caller's, which takes longer than the rest of the call. etcd's watches pass each event
-// through five goroutines.
+// own client has a goroutine that writes and one that reads. Each call wakes both of them besides
+// its caller, which takes longer than the rest of the call. The watches of etcd's client pass each
+// event through five goroutines.
 //
 // Here, the goroutine that makes a call writes the request itself. It also reads the connection
 // until it has its answer, if no other goroutine reads. A reader that has its answer passes reading

@@ -200,7 +200,7 @@ func TestReaderGivesUpInAFrame(t *testing.T) {
 	}
 }
 
-// A server that says nothing is asked whether it is there. If it is silent then, too, the calls end.
+// A server that sends nothing is asked whether it is there. If it does not answer, the calls end.
 func TestSilentServer(t *testing.T) {
 	p, c := newPeer(t, Options{Silence: 200 * time.Millisecond, Answer: 500 * time.Millisecond})
 	ended := make(chan error, 1)

@@ -129,7 +129,8 @@ func (c *Conn) get(ctx context.Context, key string, size int) error {
 	if err := c.Invoke(ctx, rangeName, &pb.RangeRequest{Key: []byte(key), Limit: int64(size)}, out); err != nil {
 		return err
 	}
-	if out.Count != int64(len(key)) || len(out.Kvs) != 1 || string(out.Kvs[0].Key) != key || len(out.Kvs[0].Value) != size {
+	if out.Count != int64(len(key)) || len(out.Kvs) != 1 || string(out.Kvs[0].Key) != key ||
+		len(out.Kvs[0].Value) != size {
 		return fmt.Errorf("the answer to %.20q is of %.20q, with %d bytes", key, out.Kvs[0].Key, len(out.Kvs[0].Value))
 	}
 	return nil
@@ -206,8 +207,8 @@ func TestCallsEndWithTheirContexts(t *testing.T) {
 	}
 }
 
-// A stream gets each message at once, of any size, with its metadata. It ends with its context, with
-// the server's status, and with an error of its receiver.
+// A stream gets each message at once, of any size, and the server gets its metadata. It ends with
+// its context, with the server's status, and with an error of its receiver.
 func TestStream(t *testing.T) {
 	s := serve(t)
 	c := connect(t, s.address, Options{})
