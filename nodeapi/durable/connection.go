@@ -139,6 +139,9 @@ func (c *Connection) isThere() bool {
 	if c == nil || c.now.Load() == nil {
 		return false
 	}
+	if c.links.isUp() {
+		return true
+	}
 	state := c.now.Load().ActiveConnection().GetState()
 	// Idle: no call for a long time
 	return state == connectivity.Ready || state == connectivity.Idle
@@ -155,7 +158,7 @@ var began = time.Now()
 // sent, so after an error the caller knows that nothing was done.
 func (c *Connection) Wait(ctx context.Context, patience time.Duration) (*clientv3.Client, error) {
 	client := c.now.Load()
-	if client != nil && client.ActiveConnection().GetState() == connectivity.Ready {
+	if client != nil && (c.links.isUp() || client.ActiveConnection().GetState() == connectivity.Ready) {
 		if c.away.Load() != 0 {
 			c.away.Store(0)
 		}

@@ -166,6 +166,9 @@ func (at *endpoint) connect(ctx context.Context, silence, answer time.Duration) 
 	return conn, nil
 }
 
+// isUp reports whether there is a link.
+func (l *links) isUp() bool { return l != nil && len(*l.up.Load()) > 0 }
+
 // link returns one of the links, or nil.
 func (l *links) link() *etcdlink.Conn {
 	up := *l.up.Load()
