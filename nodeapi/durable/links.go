@@ -40,8 +40,9 @@ type links struct {
 
 	endpoints []endpoint
 	watches   struct {
-		mu   sync.Mutex
-		conn *etcdlink.Conn // which all watches use; nil: none is known
+		under atomic.Int32 // watches that use conn, or begin to
+		mu    sync.Mutex
+		conn  *etcdlink.Conn // nil: none is known
 	}
 }
 
@@ -225,11 +226,19 @@ func (l *links) forWatches(ctx context.Context) (*etcdlink.Conn, error) {
 	return nil, err
 }
 
+// mostWatches is how many watches use links. Each is a stream at etcd. etcd's client, which the
+// others use, has one stream for all its watches.
+const mostWatches = 16
+
 var errWatchEnded = errors.New("etcd has ended the watch")
 
 // watch watches all keys with a prefix from now on. tell gets etcd's answers, and must not wait.
 // ErrNotSent says that the watch has not begun.
 func (l *links) watch(ctx context.Context, prefix string, tell func(created bool, events []*mvccpb.Event)) error {
+	defer l.watches.under.Add(-1)
+	if l.watches.under.Add(1) > mostWatches {
+		return etcdlink.ErrNotSent
+	}
 	conn, err := l.forWatches(ctx)
 	if err != nil {
 		return etcdlink.ErrNotSent

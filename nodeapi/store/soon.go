@@ -8,7 +8,7 @@ type soonKey struct{}
 // within a few milliseconds or will call Done on its context then. The caller need not prepare for
 // a long wait. SoonAnswered is called by the goroutine that was given the context, or by others.
 func SoonAnswered(ctx context.Context) {
-	if f, ok := ctx.Value(soonKey{}).(func()); ok {
+	if f, ok := ctx.Value(soonKey{}).(func()); ok && f != nil {
 		f()
 	}
 }

@@ -565,7 +565,11 @@ func (c *Conn) fail(err error) {
 	c.err = err
 	c.usable.Store(false)
 	close(c.done)
-	c.nc.Close() // the reader and the writer notice
+	nc := c.nc
+	if secured, ok := nc.(interface{ NetConn() net.Conn }); ok {
+		nc = secured.NetConn() // because TLS would first write a farewell, which may wait
+	}
+	nc.Close() // the reader and the writer notice
 	for id := range c.calls {
 		c.finish(id, status.Error(codes.Unavailable, "the connection has ended: "+err.Error()))
 	}
