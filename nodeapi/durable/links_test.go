@@ -48,7 +48,6 @@ func TestLinks(t *testing.T) {
 			relay := newRelay(t, cluster.Endpoints()[0])
 			access := Access{Endpoints: []string{relay.url}}
 			if name == "TLS" {
-				relay.to = cluster.Endpoints()[0][len("https://"):]
 				access = Access{Endpoints: []string{"https" + relay.url[len("http"):]}, CA: authority.File, Cert: mine.CertFile,
 					Key: mine.KeyFile}
 			}

@@ -141,9 +141,9 @@ func (c *Conn) get(ctx context.Context, key string, size int) error {
 func TestManyCallers(t *testing.T) {
 	c := connect(t, serve(t).address, Options{})
 	var all sync.WaitGroup
-	for i := range 32 {
+	for i := range 16 {
 		all.Go(func() {
-			for n := range 60 {
+			for n := range 40 {
 				key := fmt.Sprintf("%d-%d", i, n)
 				size := []int{0, 1, 16 << 10, 100_000}[(i+n)%4]
 				if i == 0 && n == 30 {
