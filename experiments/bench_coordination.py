@@ -41,6 +41,9 @@ JOBS = {
 
 MEMORY = Path("/dev/shm")
 
+DURABLE = "node API, durable (etcd"
+"""How the name of the node API's durable keys begins; that of their etcd follows."""
+
 
 @dataclass
 class Other:
@@ -66,19 +69,24 @@ class Others:
 
 @dataclass(frozen=True)
 class Coordinator:
-    """A coordinator: its kind for ``netcraq-doors``, and its processes."""
+    """What is asked: ``netcraq-doors``'s kind, and the processes that do the work. The first of
+    them is the project's server if ``own`` is set; others are etcd or Consul.
+    """
 
     name: str
     kind: str
     address: str
     servers: tuple[int, ...]
+    own: bool = False
 
     def measure(self, command: Path, job: str, seconds: float) -> dict[str, Any]:
         """Measure one job for a while."""
         flags = ["--door", self.kind, "--address", self.address, "--job", job, "--seconds", str(seconds)]
         # A client waits some time for a lock before it is passed on, so there are few such calls.
         flags += ["--warm", "2" if job == "pass" else "20", "--least", "10"]
-        return run(f"{self.name}, {JOBS[job]}", [str(command), "coordinate", *flags], self.servers)
+        found = run(f"{self.name}, {JOBS[job]}", [str(command), "coordinate", *flags], self.servers)
+        found["way_cpu_us"] = found["client_cpu_us"] + (found["first_server_cpu_us"] if self.own else 0)
+        return found
 
 
 def case(name: str, job: str, load: str) -> str:
@@ -87,14 +95,14 @@ def case(name: str, job: str, load: str) -> str:
 
 
 def coordinators(sockets: dict[str, str], pid: int, others: Others, node_api: str) -> list[Coordinator]:
-    """All available coordinators. sockets are those of the process pid, ``netcraq-doors serve``."""
-    found = [Coordinator("node API, volatile (memory, no switch)", "node", sockets["node"], (pid,))]
+    """All that are there. sockets are those of the process pid, ``netcraq-doors serve``."""
+    found = [Coordinator("node API, volatile (memory, no switch)", "node", sockets["node"], (pid,), own=True)]
     if node_api:
         found.append(Coordinator("node API, --node-api", "node", node_api, ()))
     for other in others.running:
         if other.url == others.etcd():
-            name = other.name.replace("etcd", "node API, durable (etcd", 1) + ")"
-            found.append(Coordinator(name, "node", sockets["durable"], (pid, other.process.pid)))
+            name = other.name.replace("etcd", DURABLE, 1) + ")"
+            found.append(Coordinator(name, "node", sockets["durable"], (pid, other.process.pid), own=True))
     found += [Coordinator(other.name, other.kind, other.url, (other.process.pid,)) for other in others.running]
     return found
 
@@ -236,3 +244,29 @@ def tables(measured: Measured, loads: tuple[str, ...]) -> Iterator[Table]:
                     row.append(figure(statistics.median(each[what] for each in found) if found else None))
             table.add_row(*row)
         yield table
+        if any(name.startswith(DURABLE) for name in names):
+            yield ratios(measured, names, load)
+
+
+def ratios(measured: Measured, names: list[str], load: str) -> Table:
+    """How durable keys compare to etcd's own client on the same etcd: medians of the ratios within
+    each repetition. The processor time is that of the clients and the project's server, without
+    etcd's.
+    """
+    table = Table(title=f"durable keys, {load}: times etcd's own client on the same etcd")
+    for column in ("call", "p50", "p99", "processor time"):
+        table.add_column(column, justify="left" if column == "call" else "right")
+    for name in names:
+        if not name.startswith(DURABLE):
+            continue
+        etcd = name.replace(DURABLE, "etcd", 1).removesuffix(")")
+        for job, what in JOBS.items():
+            pairs = list(
+                zip(measured.get(case(name, job, load), []), measured.get(case(etcd, job, load), []), strict=False)
+            )
+            if pairs:
+                found = [
+                    statistics.median(a[key] / b[key] for a, b in pairs) for key in ("p50_us", "p99_us", "way_cpu_us")
+                ]
+                table.add_row(what, *(f"{each:.2f}" for each in found))
+    return table

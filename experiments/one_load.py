@@ -49,11 +49,11 @@ def run(name: str, command: list[str], servers: Iterable[int]) -> dict[str, Any]
     try:
         if process.stdout.readline().strip() != "ready":
             raise Failed(f"{name}: {process.communicate()[1].strip()}")
-        before = sum(map(cpu_seconds, servers))
+        before = list(map(cpu_seconds, servers))
         process.stdin.write("go\n")
         process.stdin.flush()
         line = process.stdout.readline()
-        used = sum(map(cpu_seconds, servers)) - before
+        used = [cpu_seconds(server) - begin for server, begin in zip(servers, before, strict=True)]
         errors = process.communicate(timeout=60)[1]
         if not line or process.returncode != 0:
             raise Failed(f"{name}: {errors.strip()}")
@@ -66,7 +66,8 @@ def run(name: str, command: list[str], servers: Iterable[int]) -> dict[str, Any]
         "p50_us": round(report["p50_us"], 2),
         "p99_us": round(report["p99_us"], 2),
         "client_cpu_us": round(report["cpu_us"] / report["calls"], 2),
-        "server_cpu_us": round(used * 1e6 / report["calls"], 2),
+        "server_cpu_us": round(sum(used) * 1e6 / report["calls"], 2),
+        "first_server_cpu_us": round(sum(used[:1]) * 1e6 / report["calls"], 2),
         "calls": report["calls"],
         "version": report["version"],
     }

@@ -93,3 +93,22 @@ def test_tables_have_medians_and_name_what_is_left_out() -> None:
     assert "111" in text and "999" in text  # the median of p50s, and of p99s: 9 * 111
     assert "left out" in text
     assert "a calm machine" in text and "every core busy" in text
+
+
+def test_durable_keys_are_compared_within_each_repetition() -> None:
+    def repetition(p50: float) -> dict[str, float]:
+        return {"p50_us": p50, "p99_us": 9 * p50, "way_cpu_us": 2 * p50}
+
+    durable = [repetition(p50) for p50 in (120.0, 130.0, 500.0)]
+    etcd = [repetition(p50) for p50 in (100.0, 100.0, 100.0)]
+    name = coordination.DURABLE + ", fsync on ext4)"
+    measured = {
+        coordination.case(name, "put", "calm"): durable,
+        coordination.case("etcd, fsync on ext4", "put", "calm"): etcd,
+        coordination.case("etcd, fsync on tmpfs", "put", "calm"): [repetition(1.0)] * 3,
+    }
+    console = Console(width=200, record=True, file=io.StringIO())
+    for table in coordination.tables(measured, ("calm",)):
+        console.print(table)
+    text = console.export_text()
+    assert text.count("1.30") == 3, text

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/nodeapi"
+	"github.com/netcraq/netcraq/api/unannounced"
 )
 
 const (
@@ -29,6 +30,7 @@ const (
 // connection is a connection to the server.
 type connection struct {
 	net.Conn
+	reader net.Conn // reads the same
 	number uint64
 	raw    syscall.RawConn
 	in     []byte // received bytes that were not processed yet; only the reader uses it
@@ -121,8 +123,8 @@ func (c *Client) open(number uint64) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &connection{Conn: conn, number: number, in: make([]byte, 0, 16<<10), gone: make(chan struct{}),
-		drains: make(chan struct{})}
+	n := &connection{Conn: conn, reader: unannounced.Conn(conn), number: number,
+		in: make([]byte, 0, 16<<10), gone: make(chan struct{}), drains: make(chan struct{})}
 	hello, err := c.greet(ctx, n)
 	if err == nil {
 		sc, ok := conn.(syscall.Conn)
@@ -191,7 +193,7 @@ func (n *connection) fill(use func(line []byte) error) error {
 		}
 		n.in = slices.Grow(n.in, len(n.in))
 	}
-	k, err := n.Read(n.in[len(n.in):cap(n.in)])
+	k, err := n.reader.Read(n.in[len(n.in):cap(n.in)])
 	if k == 0 && err != nil {
 		if errors.Is(err, io.EOF) && len(n.in) > 0 {
 			return io.ErrUnexpectedEOF
@@ -408,7 +410,7 @@ func (n *connection) tryWrite(b []byte) (int, error) {
 	if t.do == nil {
 		t.do = func(fd uintptr) bool {
 			for {
-				t.n, t.err = syscall.Write(int(fd), t.b)
+				t.n, t.err = unannounced.Write(fd, t.b)
 				if !errors.Is(t.err, syscall.EINTR) {
 					return true
 				}

@@ -15,8 +15,8 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 
+	"github.com/netcraq/netcraq/api/unannounced"
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
-	"github.com/netcraq/netcraq/etcd-monitor/relay"
 )
 
 // Listen listens for clients at a URL in the form of etcd's --listen-client-urls: http://HOST:PORT,
@@ -49,23 +49,23 @@ func Listen(u url.URL, certs transport.TLSInfo) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gateway: listening at %s: %w", &u, err)
 	}
-	l = unannounced{l}
+	l = unannouncedListener{l}
 	if secure {
 		l = tls.NewListener(l, config)
 	}
 	return l, nil
 }
 
-// unannounced is a listener whose connections are relay.Unannounced.
-type unannounced struct{ net.Listener }
+// unannouncedListener is a listener whose connections are unannounced.
+type unannouncedListener struct{ net.Listener }
 
 // Accept implements [net.Listener].
-func (l unannounced) Accept() (net.Conn, error) {
+func (l unannouncedListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return relay.Unannounced(c), nil
+	return unannounced.Conn(c), nil
 }
 
 // serverTLS is the TLS configuration for clients, as etcd's.

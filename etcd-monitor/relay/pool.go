@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/netcraq/netcraq/api/unannounced"
 )
 
 // Pauses between attempts to connect to etcd, as in the gateway's own client.
@@ -168,7 +170,7 @@ func (p *pool) connect(ctx context.Context, l *link) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	nc = Unannounced(nc)
+	nc = unannounced.Conn(nc)
 	if l.tls != nil {
 		t := tls.Client(nc, l.tls)
 		if err := t.HandshakeContext(ctx); err != nil {

@@ -26,7 +26,7 @@ func writableOf(nc net.Conn) func() bool {
 			}
 			fds, now := make([]unix.PollFd, 1), unix.Timespec{}
 			var n uintptr
-			look := func(fd uintptr) { // ppoll(2) with a timeout of 0; see Unannounced
+			look := func(fd uintptr) { // ppoll(2), which does not wait; see package unannounced
 				fds[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLOUT}
 				n, _, _ = unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds[0])), 1,
 					uintptr(unsafe.Pointer(&now)), 0, 0, 0)

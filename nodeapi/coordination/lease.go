@@ -229,7 +229,14 @@ func (s *Service) nodeOf(mark []byte) (string, bool) {
 // because no other write over that version has the same value. If it cannot find out before ctx
 // ends, the error is CodeOutcomeUnknown.
 func (s *Service) swap(ctx context.Context, key store.Key, at wire.Version, value []byte) (store.Item, bool, error) {
-	for pause, unknown := (pauses{s: s}), false; ; {
+	return s.swapAgain(ctx, key, at, value, false)
+}
+
+// swapAgain is swap after an earlier attempt. unknown says that it may have been executed, or may
+// be later.
+func (s *Service) swapAgain(ctx context.Context, key store.Key, at wire.Version, value []byte, unknown bool) (
+	store.Item, bool, error) {
+	for pause := (pauses{s: s}); ; {
 		item, swapped, err := s.store.CompareAndSwap(ctx, key, at, value)
 		if err == nil { // another version may come from an earlier attempt
 			return item, swapped || item.Found && bytes.Equal(item.Value, value), nil

@@ -185,10 +185,26 @@ func (s *Service) holder(ctx context.Context, item store.Item) (leaseKey, bool, 
 	return k, !alive, err
 }
 
-// take takes a free key, if the key still has item's version. It reads the caller's lease first or,
-// if the lease existed when last seen, in parallel with the write. If the lease turns out to be
-// gone, take releases the key.
+// take takes a free key, if the key still has item's version. If the store has transactions, and
+// the lease existed when last seen, one transaction checks the lease and writes the key. Otherwise,
+// or if that fails, take reads the caller's lease first or, if it existed when last seen, in
+// parallel with the write. If the lease turns out to be gone, the key is given back.
 func (t *taking) take(ctx context.Context, item store.Item) (store.Item, bool, error) {
+	c := cell.Cell{Kind: cell.Lock, Lease: t.lease.id, Value: t.value}
+	draw(c.Nonce[:])
+	lease, seen := t.s.lastSeen(t.lease)
+	unsure := false // whether a transaction has taken the key
+	if seen && t.s.transacts(item, lease) {
+		after, taken, err := t.s.swapWith(ctx, item, lease, c.Encode())
+		switch unsure = err != nil && !nothingDone(err); {
+		case taken:
+			t.s.bind(t.lease, item.Key)
+			t.s.hasTaken(t.lease, after)
+			return after, true, nil
+		case err != nil && !unsure:
+			return item, false, err
+		}
+	}
 	looked := make(chan error, 1)
 	look := func() {
 		alive, err := t.s.alive(ctx, t.lease, item.Key, false)
@@ -197,7 +213,7 @@ func (t *taking) take(ctx context.Context, item store.Item) (store.Item, bool, e
 		}
 		looked <- err
 	}
-	if _, seen := t.s.lastSeen(t.lease); seen {
+	if seen {
 		go look()
 	} else if look(); len(looked) > 0 {
 		if err := <-looked; err != nil {
@@ -205,9 +221,7 @@ func (t *taking) take(ctx context.Context, item store.Item) (store.Item, bool, e
 		}
 		looked <- nil
 	}
-	c := cell.Cell{Kind: cell.Lock, Lease: t.lease.id, Value: t.value}
-	draw(c.Nonce[:])
-	after, taken, err := t.s.swap(ctx, item.Key, item.Version, c.Encode())
+	after, taken, err := t.s.swapAgain(ctx, item.Key, item.Version, c.Encode(), unsure)
 	switch {
 	case err != nil && !nothingDone(err):
 		t.s.behind(func(ctx context.Context) { t.s.undo(ctx, item, c.Encode()) })
@@ -227,6 +241,29 @@ func (t *taking) take(ctx context.Context, item store.Item) (store.Item, bool, e
 		t.s.hasTaken(t.lease, after)
 	}
 	return after, taken, nil
+}
+
+// transacts reports whether one transaction may compare and write these keys.
+func (s *Service) transacts(items ...store.Item) bool {
+	for _, i := range items {
+		if i.Version == 0 || !s.store.Transacts(i.Key.Namespace, i.Version) {
+			return false
+		}
+	}
+	return true
+}
+
+// swapWith writes a value over a key's version, if another key still has its version, too.
+func (s *Service) swapWith(ctx context.Context, over, with store.Item, value []byte) (store.Item, bool, error) {
+	t := store.Transaction{Namespace: over.Key.Namespace,
+		Compare: []store.Comparison{{Name: with.Key.Name, Version: with.Version},
+			{Name: over.Key.Name, Version: over.Version}},
+		Write: []store.Write{{Name: over.Key.Name, Value: value}}}
+	done, err := s.store.Transact(ctx, t)
+	if err != nil || !done.Done {
+		return over, false, err
+	}
+	return store.Item{Key: over.Key, Found: true, Value: value, Version: done.Versions[0]}, true, nil
 }
 
 // undo determines the result of a take that was abandoned, and releases the key if it was taken.
@@ -379,6 +416,11 @@ func (t *taking) queue(ctx context.Context) (leave func(), turn bool, err error)
 				return
 			}
 		}
+	}
+	select { // without Done, which begins a wait
+	case <-my:
+		return leave, true, nil
+	default:
 	}
 	select {
 	case <-my:

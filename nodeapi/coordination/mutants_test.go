@@ -59,13 +59,13 @@ var mutants = []struct{ rule, file, old, new string }{
 		version = item.Version
 	}
 	if !item.Found || item.Version != version {`},
-	{"the token is the version", "lock.go", `	after, taken, err := t.s.swap(`,
+	{"the token is the version", "lock.go", `	after, taken, err := t.s.swapAgain(`,
 		`	defer func() {
 		if leftOut == "the token is the version" {
 			after.Version = wire.MakeVersion(1, uint64(c.Nonce[0]))
 		}
 	}()
-	after, taken, err = t.s.swap(`},
+	after, taken, err = t.s.swapAgain(`},
 	{"the token is the version", "lock.go",
 		`func (t *taking) take(ctx context.Context, item store.Item) (store.Item, bool, error) {`,
 		`func (t *taking) take(ctx context.Context, item store.Item) (after store.Item, taken bool, err error) {`},
@@ -82,6 +82,12 @@ var mutants = []struct{ rule, file, old, new string }{
 `, `	return k, !alive || leftOut == "a holder's lease is looked at", err
 `},
 	{"the nonce", "", "", ""},
+	{"a transaction compares the lock", "lock.go", `	done, err := s.store.Transact(ctx, t)
+`, `	if leftOut == "a transaction compares the lock" {
+		t.Compare = t.Compare[:1]
+	}
+	done, err := s.store.Transact(ctx, t)
+`},
 	{"what was taken unknowingly is given back", "lock.go", `	case err != nil && !nothingDone(err):
 		t.s.behind`, `	case err != nil && leftOut == "what was taken unknowingly is given back":
 	case err != nil && !nothingDone(err):

@@ -101,10 +101,14 @@ func (o *Owner) lease(ctx context.Context, ns string, millis int) (leaseKey, err
 	if l == nil {
 		return leaseKey{}, nodeapi.Errorf(nodeapi.CodeDraining, "connect again", "the connection is ending")
 	}
-	select {
+	select { // without Done, which begins a wait
 	case l.turn <- struct{}{}:
-	case <-ctx.Done():
-		return leaseKey{}, ended(ctx, "making a lease")
+	default:
+		select {
+		case l.turn <- struct{}{}:
+		case <-ctx.Done():
+			return leaseKey{}, ended(ctx, "making a lease")
+		}
 	}
 	defer func() { <-l.turn }()
 	if l.granted {

@@ -16,7 +16,8 @@ import (
 type counting struct {
 	store.Store
 	reads, writes atomic.Int32
-	// lose is the number of deletions that are executed but not answered.
+	transacts     bool
+	// lose is how many deletions are not answered, although they are done.
 	lose atomic.Int32
 }
 
@@ -31,6 +32,13 @@ func (c *counting) CompareAndSwap(ctx context.Context, key store.Key, at wire.Ve
 	return c.Store.CompareAndSwap(ctx, key, at, value)
 }
 
+func (c *counting) Transact(ctx context.Context, t store.Transaction) (store.Transacted, error) {
+	c.writes.Add(1)
+	return c.Store.Transact(ctx, t)
+}
+
+func (c *counting) Transacts(string, wire.Version) bool { return c.transacts }
+
 func (c *counting) CompareAndDelete(ctx context.Context, key store.Key, at wire.Version) (store.Item, bool, error) {
 	c.writes.Add(1)
 	item, deleted, err := c.Store.CompareAndDelete(ctx, key, at)
@@ -40,11 +48,19 @@ func (c *counting) CompareAndDelete(ctx context.Context, key store.Key, at wire.
 	return item, deleted, err
 }
 
-// Acquiring and releasing a lock that this server has released before takes one write each, and a
-// read in parallel with the first one. A change by another server is detected by the versions.
+// A lock that was taken and given back here before takes one write for each; whoever comes in
+// between is noticed by the versions. If the store has no transactions there is a read of the lease
+// alongside the first write.
 func TestLocksByWhatIsRemembered(t *testing.T) {
+	for transacts, want := range map[bool]string{false: "10 20", true: "0 20"} {
+		t.Run(fmt.Sprint("transacts ", transacts), func(t *testing.T) {
+			locksByWhatIsRemembered(t, &counting{Store: store.NewMemory(1024), transacts: transacts}, want)
+		})
+	}
+}
+
+func locksByWhatIsRemembered(t *testing.T, st *counting, want string) {
 	ctx := t.Context()
-	st := &counting{Store: store.NewMemory(1024)}
 	service := func() *Service {
 		s := New(st, Options{Sweep: -1})
 		t.Cleanup(func() { s.Close(context.Background()) })
@@ -87,9 +103,14 @@ func TestLocksByWhatIsRemembered(t *testing.T) {
 	for range 10 {
 		unlock(here, lock(here, lease, true), "")
 	}
-	if got := fmt.Sprint(st.reads.Load(), st.writes.Load()); got != "10 20" {
-		t.Errorf("ten times lock and unlock: %s reads and writes, want 10 20", got)
+	if got := fmt.Sprint(st.reads.Load(), st.writes.Load()); got != want {
+		t.Errorf("ten times lock and unlock: %s reads and writes, want %s", got, want)
 	}
+	// The lease was renewed elsewhere, so it has another version.
+	if _, err := there.KeepAlive(ctx, "n", nodeapi.LeaseData{Lease: lease.Lease}); err != nil {
+		t.Fatal(err)
+	}
+	unlock(here, lock(here, lease, true), "")
 	unlock(here, first, nodeapi.CodeNotHeld) // an old token
 	theirs := lock(there, other, true)       // makes the state remembered here obsolete
 	lock(here, lease, false)

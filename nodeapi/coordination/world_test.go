@@ -45,6 +45,8 @@ type faulty struct {
 	rand   *rand.Rand
 	faults faults
 	dead   bool // the server was killed
+	// transacts says that the store has transactions. Not every store has.
+	transacts bool
 }
 
 func (f *faulty) set(to faults) {
@@ -173,6 +175,26 @@ func (f *faulty) CompareAndDelete(ctx context.Context, key store.Key, v wire.Ver
 	})
 }
 
+func (f *faulty) Transact(ctx context.Context, t store.Transaction) (store.Transacted, error) {
+	var out store.Transacted
+	var mu sync.Mutex
+	err := f.call(ctx, true, func(ctx context.Context) error {
+		done, err := f.Store.Transact(ctx, t)
+		mu.Lock()
+		defer mu.Unlock()
+		out = done
+		return err
+	})
+	if err != nil {
+		return store.Transacted{}, err
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	return out, nil
+}
+
+func (f *faulty) Transacts(string, wire.Version) bool { return f.transacts }
+
 func (f *faulty) Delete(ctx context.Context, key store.Key) (version wire.Version, err error) {
 	item, _, err := f.compare(ctx, func(ctx context.Context) (store.Item, bool, error) {
 		v, err := f.Store.Delete(ctx, key)
@@ -221,7 +243,7 @@ type server struct {
 }
 
 func newServer(name string, shared store.Store, rate, timers float64, random *rand.Rand) *server {
-	v := &faulty{Store: shared, rand: random}
+	v := &faulty{Store: shared, rand: random, transacts: random.IntN(2) == 0}
 	clock := crooked{time.Now(), rate, timers}
 	return &server{name, New(v, Options{Clock: clock, Node: name, Sweep: -1}), v, clock}
 }

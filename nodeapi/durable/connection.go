@@ -40,6 +40,7 @@ type Connection struct {
 	away     atomic.Int64
 	stop     context.CancelFunc
 	connects sync.WaitGroup
+	links    *links // nil: there are none
 }
 
 // Over wraps an existing client as a Connection, whose Close closes the client.
@@ -49,12 +50,14 @@ func Over(client *clientv3.Client) *Connection {
 	return c
 }
 
+// A connection that broke without notice is noticed within the sum of these.
+const keepAliveTime, keepAliveTimeout = 3 * time.Second, 2 * time.Second
+
 // Dial begins to connect. It fails on invalid arguments, but not if no endpoint answers.
 func Dial(a Access) (*Connection, error) {
 	config := clientv3.Config{
 		Endpoints: a.Endpoints, Logger: zap.NewNop(), RejectOldCluster: false,
-		// A connection that broke without notice is noticed in 5 s.
-		DialKeepAliveTime: 3 * time.Second, DialKeepAliveTimeout: 2 * time.Second, PermitWithoutStream: true,
+		DialKeepAliveTime: keepAliveTime, DialKeepAliveTimeout: keepAliveTimeout, PermitWithoutStream: true,
 		DialOptions: []grpc.DialOption{
 			// gRPC's default waits two minutes between attempts after etcd was unreachable for
 			// long.
@@ -91,7 +94,8 @@ func Dial(a Access) (*Connection, error) {
 			return nil, err
 		}
 		c.now.Store(client)
-		c.stop = func() {}
+		c.links = dialLinks(client, config)
+		c.stop = c.links.close
 		return c, nil
 	}
 	password, err := os.ReadFile(a.PasswordFile)
@@ -135,6 +139,9 @@ func (c *Connection) isThere() bool {
 	if c == nil || c.now.Load() == nil {
 		return false
 	}
+	if c.links.isUp() {
+		return true
+	}
 	state := c.now.Load().ActiveConnection().GetState()
 	// idle means that there was no call for a long time
 	return state == connectivity.Ready || state == connectivity.Idle
@@ -151,7 +158,7 @@ var began = time.Now()
 // sent, so after an error the caller knows that nothing was done.
 func (c *Connection) Wait(ctx context.Context, patience time.Duration) (*clientv3.Client, error) {
 	client := c.now.Load()
-	if client != nil && client.ActiveConnection().GetState() == connectivity.Ready {
+	if client != nil && (c.links.isUp() || client.ActiveConnection().GetState() == connectivity.Ready) {
 		if c.away.Load() != 0 {
 			c.away.Store(0)
 		}

@@ -2,12 +2,15 @@ package durable
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/netcraq/netcraq/nodeapi/durable/etcdlink"
 )
 
 // follower is the one watch of a namespace's keys at etcd that serves all watchers on this node.
@@ -102,18 +105,30 @@ func (f *follower) watch(ctx context.Context, s *Store) (began bool) {
 	if err != nil {
 		return false
 	}
+	tell := func(created bool, events []*mvccpb.Event) {
+		if created {
+			began = true
+			f.nextRound()
+		}
+		f.tell(events)
+	}
+	if l := s.o.Etcd.links; l != nil {
+		if err := l.watch(ctx, NamesOf(f.ns), tell); !errors.Is(err, etcdlink.ErrNotSent) {
+			return began
+		}
+	}
 	// A member that is cut off from its cluster does not learn of changes.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	for answer := range etcd.Watch(ctx, NamesOf(f.ns), clientv3.WithPrefix(), clientv3.WithCreatedNotify()) {
-		switch {
-		case answer.Err() != nil:
+		if answer.Err() != nil {
 			return began
-		case answer.Created:
-			began = true
-			f.nextRound()
 		}
-		f.tell(answer.Events)
+		events := make([]*mvccpb.Event, len(answer.Events))
+		for i, e := range answer.Events {
+			events[i] = (*mvccpb.Event)(e)
+		}
+		tell(answer.Created, events)
 	}
 	return began
 }
@@ -132,7 +147,7 @@ func (f *follower) nextRound() {
 	}
 }
 
-func (f *follower) tell(events []*clientv3.Event) {
+func (f *follower) tell(events []*mvccpb.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range events {

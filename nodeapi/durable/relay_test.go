@@ -23,7 +23,7 @@ func newRelay(t *testing.T, url string) *relay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{url: "http://" + l.Addr().String(), to: strings.TrimPrefix(url, "http://"), conns: map[net.Conn]struct{}{}}
+	r := &relay{url: "http://" + l.Addr().String(), to: url[strings.Index(url, "://")+3:], conns: map[net.Conn]struct{}{}}
 	t.Cleanup(func() { l.Close(); r.cut() })
 	go func() {
 		for {

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
@@ -31,6 +32,9 @@ type transaction struct {
 	counted    bool
 	made, keys int64
 }
+
+// Transacts implements [store.Store].
+func (s *Store) Transacts(_ string, v wire.Version) bool { return IsVersion(v) }
 
 // Transact implements [store.Store].
 func (s *Store) Transact(ctx context.Context, t store.Transaction) (out store.Transacted, err error) {

@@ -135,9 +135,16 @@ func (w *world) gateway() string {
 // open makes a store with these endpoints. It is closed at the end of the test.
 func open(t testing.TB, o Options, endpoints ...string) *Store {
 	t.Helper()
-	o.Etcd = Over(etcdtest.Client(t, endpoints...))
+	etcd, err := Dial(Access{Endpoints: endpoints})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Etcd = etcd
 	s := New(o)
-	t.Cleanup(func() { s.Close() })
+	t.Cleanup(func() {
+		s.Close()
+		etcd.Close()
+	})
 	return s
 }
 

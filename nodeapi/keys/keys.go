@@ -264,6 +264,9 @@ func (s *Store) Delete(ctx context.Context, key store.Key) (wire.Version, error)
 	return v, s.failure(key, err)
 }
 
+// Transacts implements [store.Store].
+func (s *Store) Transacts(string, wire.Version) bool { return false }
+
 // Transact implements [store.Store], by refusing: all keys of this store are volatile.
 func (s *Store) Transact(_ context.Context, t store.Transaction) (store.Transacted, error) {
 	return store.Transacted{}, store.Volatile(store.Key{Namespace: t.Namespace, Name: t.Names()[0]})

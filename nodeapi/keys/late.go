@@ -155,6 +155,9 @@ func (l *Late) Delete(ctx context.Context, key store.Key) (wire.Version, error) 
 	return s.Delete(ctx, key)
 }
 
+// Transacts implements store.Store.
+func (l *Late) Transacts(string, wire.Version) bool { return false }
+
 // Transact implements store.Store.
 func (l *Late) Transact(ctx context.Context, t store.Transaction) (store.Transacted, error) {
 	s, err := l.get(ctx)

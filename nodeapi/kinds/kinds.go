@@ -178,6 +178,9 @@ func (s *Store) Delete(ctx context.Context, key store.Key) (wire.Version, error)
 	return got.Version, err
 }
 
+// Transacts implements [store.Store].
+func (s *Store) Transacts(_ string, v wire.Version) bool { return durable.IsVersion(v) }
+
 // Transact implements [store.Store], for durable keys. It refuses keys that are volatile, and
 // missing keys if the default would make them volatile.
 func (s *Store) Transact(ctx context.Context, t store.Transaction) (store.Transacted, error) {

@@ -3,9 +3,11 @@ package server
 import (
 	"context"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/netcraq/netcraq/api/nodeapi"
+	"github.com/netcraq/netcraq/api/unannounced"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
@@ -70,7 +72,7 @@ func (c *conn) begin(r rpc.Request, size int) *call {
 			// the answer is kept for a retry, so it continues when the connection has ended
 			k.term.parent = c.s.ctx
 		}
-		k.term.waits, k.cancel = k.handOver, k.term.end
+		k.term.waits, k.term.soon, k.cancel = k.handOver, k.answeredSoon, k.term.end
 	}
 	k.ctx, k.data = ctx, data // set them before other goroutines can find the call in calls
 	if refused := c.enter(k); refused != nil {
@@ -101,6 +103,9 @@ func (k *call) run() {
 		answer, err = k.f.run(ctx, k, data)
 	}
 	k.cancel()
+	if k.waited.Load() && k.reading.Load() {
+		k.c.lookForOthers()
+	}
 	k.c.finished(k, answer, err)
 }
 
@@ -143,6 +148,13 @@ func (c *conn) finished(k *call, answer any, err error) {
 	}
 }
 
+// answeredSoon is called when the request begins to wait for a few milliseconds at most.
+func (k *call) answeredSoon() {
+	if k.waited.Store(true); k.crowded {
+		k.handOver()
+	}
+}
+
 // handOver lets another goroutine continue reading, if the one that executes the request was to do
 // so.
 func (k *call) handOver() {
@@ -179,6 +191,51 @@ func (k *call) moreWith(ctx context.Context, answer any, files []*os.File) bool 
 	}
 	c.mu.Unlock()
 	closeAll(files)
-	c.flush()
+	if c.flushNow() {
+		c.flush()
+	}
 	return ctx.Err() == nil
+}
+
+// crowd says whether a connection has several requests at a time. If it has one at a time, nobody
+// else needs to read the connection while a request waits for a short time, which spares a change
+// of goroutines. To find out, the goroutine that has done a request now and then looks whether the
+// next one was there before the answer was sent.
+type crowd struct {
+	left  atomic.Int32 // how many requests are still taken for some of several
+	looks atomic.Int32
+}
+
+const (
+	crowdFor   = 256 // requests, after several were seen at a time
+	lookEvery  = 8   // requests
+	firstLooks = 1   // a new connection is looked at first
+)
+
+// crowded reports whether more requests may come before the one that was just read is answered. The
+// connection's reader calls it.
+func (c *conn) crowded() bool {
+	if c.start < len(c.buf) {
+		c.crowd.left.Store(crowdFor)
+	}
+	if c.raw == nil {
+		return true
+	}
+	if c.crowd.left.Load() > 0 {
+		c.crowd.left.Add(-1)
+		return true
+	}
+	return false
+}
+
+// lookForOthers looks, now and then, whether the next request has arrived.
+func (c *conn) lookForOthers() {
+	if c.crowd.looks.Add(1)%lookEvery != firstLooks {
+		return
+	}
+	there := false
+	_ = c.raw.Control(func(fd uintptr) { there = unannounced.Arrived(fd) })
+	if there {
+		c.crowd.left.Store(crowdFor)
+	}
 }

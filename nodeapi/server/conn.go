@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/nodeapi"
+	"github.com/netcraq/netcraq/api/unannounced"
 	"github.com/netcraq/netcraq/nodeapi/authority"
 	"github.com/netcraq/netcraq/nodeapi/coordination"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
@@ -26,6 +27,7 @@ const bytesPerRequest = 8 << 10
 type conn struct {
 	s   *Server
 	nc  net.Conn
+	in  net.Conn        // reads the same
 	raw syscall.RawConn // nil: the connection has no file descriptor
 
 	// Set when the connection is admitted, before anything is read.
@@ -47,7 +49,8 @@ type conn struct {
 	slots     chan struct{}
 	pause     time.Duration // how long to wait before the next read
 	charged   int           // number of requests charged for the bytes of the message under way
-	since     atomic.Int64  // start of the message under way, in ns; 0: there is none
+	crowd     crowd
+	since     atomic.Int64 // start of the message under way, in ns; 0: there is none
 
 	mu      sync.Mutex
 	room    sync.Cond // signaled when unsent has decreased or the connection has ended
@@ -86,15 +89,18 @@ type call struct {
 	// reading is true while the goroutine that executes the request will itself continue reading
 	// afterwards. When it has to wait, another goroutine takes over reading.
 	reading atomic.Bool
-	cost    int64 // the part of the budget that it uses
+	// crowded says that more requests may have arrived, or do before this one is answered.
+	crowded bool
+	waited  atomic.Bool // it has waited for a short time
+	cost    int64       // of the budget
 	watches int
 	// descriptors are sent with the answer, unless it is an error.
 	descriptors []*os.File
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
-	c := &conn{s: s, nc: nc, calls: map[uint64]*call{}, slots: make(chan struct{}, s.limits.inFlight),
-		buf: make([]byte, 0, 1<<10), first: true, wrote: time.Now()}
+	c := &conn{s: s, nc: nc, in: unannounced.Conn(nc), calls: map[uint64]*call{},
+		slots: make(chan struct{}, s.limits.inFlight), buf: make([]byte, 0, 1<<10), first: true, wrote: time.Now()}
 	c.room.L = &c.mu
 	if file, ok := nc.(syscall.Conn); ok {
 		c.raw, _ = file.SyscallConn()
@@ -205,7 +211,7 @@ func (c *conn) read() bool {
 	if len(c.buf) > 0 && c.since.Load() == 0 {
 		c.since.Store(time.Now().UnixNano())
 	}
-	n, err := c.nc.Read(c.buf[len(c.buf):cap(c.buf)])
+	n, err := c.in.Read(c.buf[len(c.buf):cap(c.buf)])
 	c.buf = c.buf[:len(c.buf)+n]
 	return (n > 0 || err == nil) && c.chargeBytes()
 }

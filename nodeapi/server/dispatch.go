@@ -15,8 +15,8 @@ const maxID = 1<<53 - 1 // the largest number that every language's JSON keeps
 type function struct {
 	writes bool
 	waits  bool // it may wait for other callers; it stops when its own caller has gone
-	// short is set for functions that compute little and call Done on their context before they
-	// wait: see Server.work.
+	// short is set for functions that compute little and, before they wait, call Done on their
+	// context or store.SoonAnswered: see Server.work.
 	short bool
 	// requests is set for functions that count as more than one request, and returns how many.
 	requests func(data any) int
@@ -123,13 +123,13 @@ func init() {
 
 		nodeapi.FuncListLeases: reads(listLeases),
 
-		nodeapi.FuncLock:     checked(waits(lock), lockStays),
-		nodeapi.FuncUnlock:   writes(unlock),
-		nodeapi.FuncCampaign: checked(waits(campaign), leadershipStays),
-		nodeapi.FuncResign:   writes(resign),
+		nodeapi.FuncLock:     checked(short(waits(lock)), lockStays),
+		nodeapi.FuncUnlock:   short(writes(unlock)),
+		nodeapi.FuncCampaign: checked(short(waits(campaign)), leadershipStays),
+		nodeapi.FuncResign:   short(writes(resign)),
 		nodeapi.FuncLeader:   reads(leader),
-		nodeapi.FuncAcquire:  checked(waits(acquire), permitStays),
-		nodeapi.FuncRelease:  writes(release),
+		nodeapi.FuncAcquire:  checked(short(waits(acquire)), permitStays),
+		nodeapi.FuncRelease:  short(writes(release)),
 
 		nodeapi.FuncRegisterService:   checked(writes(registerService), registrationStays),
 		nodeapi.FuncDeregisterService: writes(deregisterService),

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/netcraq/netcraq/api/nodeapi"
+	"github.com/netcraq/netcraq/api/unannounced"
 	"github.com/netcraq/netcraq/nodeapi/server/rpc"
 )
 
@@ -185,7 +186,7 @@ type attempt struct {
 
 func (t *attempt) write(fd uintptr) bool {
 	for {
-		t.n, t.err = syscall.Write(int(fd), t.b)
+		t.n, t.err = unannounced.Write(fd, t.b)
 		if !errors.Is(t.err, syscall.EINTR) {
 			return true
 		}

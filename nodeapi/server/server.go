@@ -249,12 +249,13 @@ func (s *Server) dismiss() {
 	}
 }
 
-// work reads a connection until there is a request, executes the request, and continues to read. If
-// the request could delay the connection's next requests, another goroutine continues to read: from
-// the beginning, or from the moment at which the request waits. So the goroutine that has read a
-// request also executes it, and no other one must be woken for a request that is answered at once.
-// A goroutine that does not continue to read is reused for the next connection that needs a reader,
-// because its stack has grown to the right size.
+// work reads a connection up to a request, does the request and reads on. If that could delay the
+// connection's next requests, another goroutine reads on: from the beginning, or from the moment
+// that the request waits for something. If the answer is expected soon, and the connection has had
+// one request at a time, nobody else reads (crowd). So the goroutine that has read a request does
+// it, and no other one has to be woken for a request that is answered at once. A goroutine that
+// does not read on is reused for the next connection that needs a reader; its stack has grown to
+// the right size.
 func (s *Server) work(c *conn) {
 	for c != nil {
 		switch k := c.next(); {
@@ -264,6 +265,7 @@ func (s *Server) work(c *conn) {
 			go k.run()
 			continue
 		case k.f.short:
+			k.crowded = c.crowded()
 			k.reading.Store(true)
 			k.run()
 			if k.reading.CompareAndSwap(true, false) {

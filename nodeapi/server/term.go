@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
 // term is the context of a request. It makes neither a timer nor an entry in the connection's
@@ -11,11 +13,12 @@ import (
 // them.
 //
 // A goroutine that asks for Done is about to wait. The first time, waits is called before Done
-// returns.
+// returns. If it expects the answer soon, it calls soon, and Done only if it was mistaken.
 type term struct {
 	parent   context.Context
 	deadline time.Time
 	waits    func()
+	soon     func() // see store.SoonAnswered
 
 	mu     sync.Mutex
 	over   bool            // canceled before inner was made
@@ -63,6 +66,9 @@ func (t *term) Err() error {
 // Value implements [context.Context]. It passes on values of the inner context, so that package
 // context can register child contexts there directly.
 func (t *term) Value(key any) any {
+	if key == store.SoonKey {
+		return t.soon
+	}
 	t.mu.Lock()
 	from := t.inner
 	t.mu.Unlock()

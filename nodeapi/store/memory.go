@@ -168,6 +168,9 @@ func (m *Memory) Transact(ctx context.Context, t Transaction) (Transacted, error
 	return out, ctx.Err()
 }
 
+// Transacts implements [Store].
+func (m *Memory) Transacts(string, wire.Version) bool { return true }
+
 // List implements [Store].
 func (m *Memory) List(ctx context.Context, namespace, prefix string) ([]Key, error) {
 	m.mu.Lock()

@@ -46,8 +46,10 @@ type Store interface {
 	// Otherwise it writes nothing. Like Put, it may create keys. A store of volatile keys refuses
 	// it (Volatile).
 	Transact(ctx context.Context, t Transaction) (Transacted, error)
-	// List returns the names of the namespace's keys that begin with prefix, sorted, including keys
-	// without a value.
+	// Transacts reports whether Transact accepts a key of a namespace that has this version.
+	Transacts(namespace string, v wire.Version) bool
+	// List returns the names that exist in a namespace and begin with prefix, sorted, with a value
+	// or without.
 	List(ctx context.Context, namespace, prefix string) ([]Key, error)
 	// Page returns a part of what List returns. A name that exists throughout the call, and is in
 	// the page's range, is in the page.

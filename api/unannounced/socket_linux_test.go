@@ -1,4 +1,4 @@
-package relay
+package unannounced
 
 import (
 	"bytes"
@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestUnannounced: a connection behaves like Go's own: a write that does not fit waits, EOF is
-// reported, deadlines and Close end waiting calls, and errors have the kernel's number.
-func TestUnannounced(t *testing.T) {
+// A connection is read and written as Go's own: what does not fit waits, an end is
+// an end, deadlines and Close end who waits, and errors have the kernel's number.
+func TestConn(t *testing.T) {
 	for network, address := range map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
 		t.Run(network, func(t *testing.T) {
 			pair := func() (ours, peer net.Conn) {
@@ -32,7 +32,7 @@ func TestUnannounced(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				ours = unannounced(nc)
+				ours = conn(nc)
 				t.Cleanup(func() {
 					ours.Close()
 					peer.Close()
@@ -69,8 +69,26 @@ func TestUnannounced(t *testing.T) {
 				t.Errorf("a read whose time is over: %v", err)
 			}
 			ours.SetReadDeadline(time.Time{})
+			arrived := func() (there bool) {
+				raw, err := ours.(syscall.Conn).SyscallConn()
+				if err == nil {
+					err = raw.Control(func(fd uintptr) { there = Arrived(fd) })
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				return there
+			}
+			if arrived() {
+				t.Error("something has arrived before it was sent")
+			}
 			if _, err := peer.Write([]byte("last")); err != nil {
 				t.Fatal(err)
+			}
+			for end := time.Now().Add(10 * time.Second); !arrived(); time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("what was sent does not arrive")
+				}
 			}
 			peer.Close()
 			if b, err := io.ReadAll(ours); err != nil || string(b) != "last" {
@@ -100,7 +118,7 @@ func TestUnannounced(t *testing.T) {
 	}
 	one, other := net.Pipe()
 	defer other.Close()
-	if unannounced(one) != one {
+	if conn(one) != one {
 		t.Error("what is no socket is another one")
 	}
 }

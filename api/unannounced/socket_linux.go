@@ -1,4 +1,4 @@
-package relay
+package unannounced
 
 import (
 	"io"
@@ -6,27 +6,19 @@ import (
 	"os"
 	"syscall"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/netcraq/netcraq/internal/racedetector"
 )
 
-// Unannounced returns a TCP or Unix connection whose system calls for reads and writes are hidden
-// from Go's scheduler. They do not block, because the socket is non-blocking, and take some
-// microseconds. If the scheduler knew of each call, it would wake its monitor whenever the process
-// becomes active. The monitor would then check every 20 µs for goroutines in a system call, which
-// costs a wake-up for each request on an idle machine, and a sixth of a busy gateway's processor
-// time. Unannounced returns any other connection unchanged. It does so for every connection under
-// the race detector, which derives the order of events from the runtime's own calls.
-func Unannounced(nc net.Conn) net.Conn {
-	if racedetector.Enabled {
+// Conn returns a TCP or Unix connection with such reads and writes. Any other connection is
+// returned unchanged. So is every one under the race detector, which derives the order of events
+// from the runtime's own calls.
+func Conn(nc net.Conn) net.Conn {
+	if raceDetector {
 		return nc
 	}
-	return unannounced(nc)
+	return conn(nc)
 }
 
-func unannounced(nc net.Conn) net.Conn {
+func conn(nc net.Conn) net.Conn {
 	c, ok := nc.(syscall.Conn)
 	if !ok {
 		return nc
@@ -36,12 +28,37 @@ func unannounced(nc net.Conn) net.Conn {
 		return nc
 	}
 	s := &socket{Conn: nc, raw: raw}
-	s.in.do = func(fd uintptr) bool { return s.in.call(unix.SYS_READ, fd) }
-	s.out.do = func(fd uintptr) bool { return s.out.call(unix.SYS_WRITE, fd) }
+	s.in.do = func(fd uintptr) bool { return s.in.call(syscall.SYS_READ, fd) }
+	s.out.do = func(fd uintptr) bool { return s.out.call(syscall.SYS_WRITE, fd) }
 	return s
 }
 
-// socket is a connection of Unannounced. At most one goroutine reads it, and one writes it.
+// Write is write(2) on a socket that does not block, as [syscall.Write].
+func Write(fd uintptr, b []byte) (int, error) {
+	if raceDetector {
+		return syscall.Write(int(fd), b)
+	}
+	n, errno := transferBytes(syscall.SYS_WRITE, fd, b)
+	if errno != 0 {
+		return 0, errno
+	}
+	return n, nil
+}
+
+// Arrived reports whether bytes have arrived that were not read yet.
+func Arrived(fd uintptr) bool {
+	var b [1]byte
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&b[0])), 1,
+		syscall.MSG_PEEK|syscall.MSG_DONTWAIT, 0, 0)
+	return errno == 0 && n > 0
+}
+
+func transferBytes(which, fd uintptr, b []byte) (int, syscall.Errno) {
+	n, _, errno := syscall.RawSyscall(which, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	return int(n), errno
+}
+
+// socket is a connection of Conn. It is read by one goroutine at a time, and written by one.
 type socket struct {
 	net.Conn
 	raw     syscall.RawConn
@@ -53,19 +70,19 @@ type transfer struct {
 	do  func(fd uintptr) bool
 	b   []byte
 	n   int
-	err unix.Errno
+	err syscall.Errno
 }
 
 // call makes a system call, and reports whether it is done, without waiting for the socket.
 func (t *transfer) call(which, fd uintptr) bool {
 	for {
-		n, _, err := unix.RawSyscall(which, fd, uintptr(unsafe.Pointer(unsafe.SliceData(t.b))), uintptr(len(t.b)))
+		n, err := transferBytes(which, fd, t.b)
 		switch err {
-		case unix.EINTR:
-		case unix.EAGAIN:
+		case syscall.EINTR:
+		case syscall.EAGAIN:
 			return false
 		default:
-			t.n, t.err = int(n), err
+			t.n, t.err = n, err
 			return true
 		}
 	}

@@ -1,0 +1,5 @@
+//go:build race
+
+package unannounced
+
+const raceDetector = true

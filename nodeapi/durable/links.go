@@ -1,0 +1,263 @@
+package durable
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/api/unannounced"
+	"github.com/netcraq/netcraq/nodeapi/durable/etcdlink"
+	"github.com/netcraq/netcraq/nodeapi/store"
+)
+
+// links are connections to the endpoints for single calls, besides those of gRPC's client. A call
+// takes less processor time there (package etcdlink). Calls go to the endpoints by turns. gRPC's
+// client makes the calls for which there is no link.
+type links struct {
+	pb.KVClient // gRPC's, for what is not below
+
+	stop context.CancelFunc
+	work sync.WaitGroup
+	turn atomic.Uint32
+	up   atomic.Pointer[[]*etcdlink.Conn] // another slice after each change
+	mu   sync.Mutex                       // of changes of up
+
+	endpoints []endpoint
+	watches   struct {
+		under atomic.Int32 // watches that use conn, or begin to
+		mu    sync.Mutex
+		conn  *etcdlink.Conn // nil: none is known
+	}
+}
+
+// endpoint is where a link goes to.
+type endpoint struct {
+	scheme, address string
+	tls             *tls.Config // nil: without TLS
+}
+
+// dialLinks begins to connect to the endpoints of a client, and makes the client use the links.
+func dialLinks(client *clientv3.Client, config clientv3.Config) *links {
+	l := &links{KVClient: clientv3.RetryKVClient(client)}
+	l.up.Store(new([]*etcdlink.Conn))
+	var ctx context.Context
+	ctx, l.stop = context.WithCancel(context.Background())
+	for _, text := range config.Endpoints {
+		if at, ok := parseEndpoint(text, config.TLS); ok {
+			l.endpoints = append(l.endpoints, at)
+			l.work.Go(func() { l.keep(ctx, at) })
+		}
+	}
+	client.KV = clientv3.NewKVFromKVClient(l, client)
+	return l
+}
+
+func (l *links) close() {
+	l.stop()
+	l.work.Wait()
+	l.watches.mu.Lock()
+	defer l.watches.mu.Unlock()
+	if l.watches.conn != nil {
+		l.watches.conn.Close()
+	}
+	l.endpoints = nil
+}
+
+// parseEndpoint reads HOST:PORT, or a URL of http or https. Other endpoints have no link.
+func parseEndpoint(text string, secure *tls.Config) (endpoint, bool) {
+	at := endpoint{scheme: "http", address: text}
+	if strings.Contains(text, "://") {
+		u, err := url.Parse(text)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" {
+			return at, false
+		}
+		at.scheme, at.address = u.Scheme, u.Host
+	} else if secure != nil {
+		at.scheme = "https"
+	}
+	host, _, err := net.SplitHostPort(at.address)
+	if err != nil || strings.Contains(at.address, "/") { // for example unix:/run/etcd.sock
+		return at, false
+	}
+	if at.scheme == "https" {
+		at.tls = &tls.Config{}
+		if secure != nil {
+			at.tls = secure.Clone()
+		}
+		at.tls.NextProtos = []string{"h2"}
+		if at.tls.ServerName == "" {
+			at.tls.ServerName = host
+		}
+	}
+	return at, true
+}
+
+// linkTime bounds an attempt to connect.
+const linkTime = 5 * time.Second
+
+// keep keeps a link until ctx ends.
+func (l *links) keep(ctx context.Context, at endpoint) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		if conn, err := at.connect(ctx, keepAliveTime, keepAliveTimeout); err == nil {
+			l.change(func(up []*etcdlink.Conn) []*etcdlink.Conn { return append(up, conn) })
+			select {
+			case <-ctx.Done():
+			case <-conn.Done():
+			}
+			l.change(func(up []*etcdlink.Conn) []*etcdlink.Conn {
+				return slices.DeleteFunc(up, func(c *etcdlink.Conn) bool { return c == conn })
+			})
+			conn.Close()
+			pause = firstPause
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (l *links) change(f func([]*etcdlink.Conn) []*etcdlink.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	up := f(slices.Clone(*l.up.Load()))
+	l.up.Store(&up)
+}
+
+func (at *endpoint) connect(ctx context.Context, silence, answer time.Duration) (*etcdlink.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, linkTime)
+	defer cancel()
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, "tcp", at.address)
+	if err != nil {
+		return nil, err
+	}
+	nc = unannounced.Conn(nc)
+	if at.tls != nil {
+		secured := tls.Client(nc, at.tls)
+		if err := secured.HandshakeContext(ctx); err != nil {
+			nc.Close()
+			return nil, err
+		}
+		nc = secured
+	}
+	conn, err := etcdlink.New(ctx, nc, etcdlink.Options{Scheme: at.scheme, Authority: at.address, UserAgent: "netcraq",
+		Silence: silence, Answer: answer})
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// isUp reports whether there is a link.
+func (l *links) isUp() bool { return l != nil && len(*l.up.Load()) > 0 }
+
+// link returns one of the links, or nil.
+func (l *links) link() *etcdlink.Conn {
+	up := *l.up.Load()
+	if len(up) == 0 {
+		return nil
+	}
+	return up[l.turn.Add(1)%uint32(len(up))]
+}
+
+// Range makes a read, which may be made again if the link is lost meanwhile.
+func (l *links) Range(ctx context.Context, in *pb.RangeRequest, o ...grpc.CallOption) (*pb.RangeResponse, error) {
+	if at := l.link(); at != nil {
+		store.SoonAnswered(ctx)
+		out := new(pb.RangeResponse)
+		err := at.Invoke(ctx, "/etcdserverpb.KV/Range", in, out)
+		if !errors.Is(err, etcdlink.ErrNotSent) && status.Code(err) != codes.Unavailable {
+			return out, err
+		}
+	}
+	return l.KVClient.Range(ctx, in, o...)
+}
+
+// Txn makes a transaction. It is made again only if it was not sent.
+func (l *links) Txn(ctx context.Context, in *pb.TxnRequest, o ...grpc.CallOption) (*pb.TxnResponse, error) {
+	if at := l.link(); at != nil {
+		store.SoonAnswered(ctx)
+		out := new(pb.TxnResponse)
+		if err := at.Invoke(ctx, "/etcdserverpb.KV/Txn", in, out); !errors.Is(err, etcdlink.ErrNotSent) {
+			return out, err
+		}
+	}
+	return l.KVClient.Txn(ctx, in, o...)
+}
+
+// etcd refuses clients that send pings more often than every 5 s while nothing happens.
+const watchSilence, watchAnswer = 10 * time.Second, 3 * time.Second
+
+// forWatches returns the connection for watches.
+func (l *links) forWatches(ctx context.Context) (*etcdlink.Conn, error) {
+	l.watches.mu.Lock()
+	defer l.watches.mu.Unlock()
+	if conn := l.watches.conn; conn != nil && conn.Usable() {
+		return conn, nil
+	}
+	err := etcdlink.ErrNotSent
+	for range l.endpoints {
+		var conn *etcdlink.Conn
+		at := &l.endpoints[l.turn.Add(1)%uint32(len(l.endpoints))]
+		if conn, err = at.connect(ctx, watchSilence, watchAnswer); err == nil {
+			l.watches.conn = conn
+			return conn, nil
+		}
+	}
+	return nil, err
+}
+
+// mostWatches is how many watches use links. Each is a stream at etcd. etcd's client, which the
+// others use, has one stream for all its watches.
+const mostWatches = 16
+
+var errWatchEnded = errors.New("etcd has ended the watch")
+
+// watch watches all keys with a prefix from now on. tell gets etcd's answers, and must not wait.
+// ErrNotSent says that the watch has not begun.
+func (l *links) watch(ctx context.Context, prefix string, tell func(created bool, events []*mvccpb.Event)) error {
+	defer l.watches.under.Add(-1)
+	if l.watches.under.Add(1) > mostWatches {
+		return etcdlink.ErrNotSent
+	}
+	conn, err := l.forWatches(ctx)
+	if err != nil {
+		return etcdlink.ErrNotSent
+	}
+	request := &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{
+		Key: []byte(prefix), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(prefix))}}}
+	return conn.Stream(ctx, "/etcdserverpb.Watch/Watch", request, func(message []byte) error {
+		var answer pb.WatchResponse
+		if err := answer.Unmarshal(message); err != nil {
+			return err
+		}
+		if answer.Canceled || answer.CompactRevision != 0 {
+			return errWatchEnded
+		}
+		tell(answer.Created, answer.Events)
+		return nil
+	}, requireLeader)
+}
+
+// requireLeader makes etcd end a watch at a member that is cut off from its cluster, because such a
+// member does not learn of changes.
+var requireLeader = hpack.HeaderField{Name: rpctypes.MetadataRequireLeaderKey, Value: rpctypes.MetadataHasLeader}
