@@ -49,8 +49,8 @@ STOP = "stop"
 
 
 def value_of(first: bytes, number: int) -> bytes:
-    """The value with a number. Number 0 is the first value. Other values have the same length (but
-    at least the number's), and differ at the beginning.
+    """Return the value with a number. Number 0 is the first value. Other values have the first
+    value's length, or the number's if that is longer, and differ at the beginning.
     """
     if number == 0:
         return first

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 'use strict'
 
-// The load of make bench-nodeapi in Node.js: one call at a time by one door, as netcraq-doors client
-// is in Go. node client.cjs DOOR ADDRESS SECONDS WARM MODULES
+// The load of make bench-nodeapi in Node.js: one call at a time through one interface, as
+// netcraq-doors client does in Go. node client.cjs DOOR ADDRESS SECONDS WARM MODULES
 
 const { createRequire } = require('node:module')
 const net = require('node:net')

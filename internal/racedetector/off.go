@@ -1,7 +1,7 @@
 //go:build !race
 
-// Package racedetector tells whether the program was built with Go's race detector. make test runs
-// tests that take too much time or memory with it without it.
+// Package racedetector tells whether the program was built with Go's race detector. If a test
+// would take too much time or memory with the detector, make test runs it without.
 package racedetector
 
 // Enabled reports whether the race detector is on.

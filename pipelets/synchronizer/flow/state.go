@@ -58,7 +58,7 @@ func stateFault(err error) error {
 	return exactlyonce.Errorf(exactlyonce.KindOf(err), "the state: %w", err)
 }
 
-// RunStateful computes rows and the next table from records and the table was. A flow without a
+// RunStateful computes rows and the next table from records and the current table. A flow without a
 // state ignores it.
 func (f *Flow) RunStateful(ctx context.Context, records []endpoint.Record, was exactlyonce.Table) (rows []endpoint.Row,
 	next exactlyonce.Table, err error) {

@@ -279,8 +279,8 @@ func (g *group) chunk() int {
 	return g.most
 }
 
-// Run computes rows from the last read records, and the next table from the table was. Other
-// workers share the rows, so callers must not change them.
+// Run computes rows from the last read records, and the next table from the current one (was).
+// Other workers share the rows, so callers must not change them.
 func (m *Member) Run(ctx context.Context, records []endpoint.Record, was exactlyonce.Table) (rows []endpoint.Row,
 	next exactlyonce.Table,
 	err error) {
