@@ -145,8 +145,9 @@ NEEDS: dict[str, tuple[str, ...]] = {
     CONFORMANCE: ("ready", "joins", "system"),
     "security": ("network",),
     "node-api": ("chain",),
+    "upgrade": ("network", "node-api"),
     **dict.fromkeys(
-        ("libraries", "example", "streams", "locks", "siege", "worker", "services", "upgrade", "power"), ("node-api",)
+        ("libraries", "example", "streams", "locks", "siege", "worker", "services", "power"), ("node-api",)
     ),
     **dict.fromkeys(("placed", "workload-with", "smoke", "attacks", "lasting", "blackout"), ("chain",)),
     **dict.fromkeys(("speed", "leaves"), ("joins",)),
