@@ -138,6 +138,13 @@ func (s *Switch) OnLoad(f func()) {
 	s.onLoad = f
 }
 
+// Now is the time by the switch's clock, which its program and its leases count by.
+func (s *Switch) Now() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.born)
+}
+
 // Pipeline is the loaded program with its tables, nil if there is none.
 func (s *Switch) Pipeline() *interp.Pipeline {
 	s.mu.Lock()
@@ -195,7 +202,7 @@ func (d *device) AddPort(target.Port) error                  { return nil }
 func (d *device) RemovePort(uint32) error                    { return nil }
 func (d *device) Ports() map[target.Port]target.PortCounters { return nil }
 func (d *device) OnDigest(func(target.Digest))               {}
-func (d *device) Now() time.Duration                         { return time.Since(d.s.born) }
+func (d *device) Now() time.Duration                         { return d.s.Now() }
 func (d *device) Close() error                               { return nil }
 
 // OnPacketIn is called by Start, which holds the lock.
