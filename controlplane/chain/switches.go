@@ -30,14 +30,24 @@ func (m *Machine) SetSwitches(now Time, switches []string, leaving map[string]bo
 			m.unwant(s)
 		}
 	}
+	known := map[string]bool{}
+	for _, s := range switches {
+		known[s] = true
+	}
 	for s := range m.view {
-		if !slices.Contains(switches, s) {
+		if !known[s] {
 			delete(m.view, s)
+			delete(m.keyed, s)
+			delete(m.tested, s)
 			m.unwant(s)
 			m.back.Forget(m.candidate(s))
 		}
 	}
 	m.o.Switches = slices.Clone(switches)
+	for i, s := range switches {
+		m.view[s].place = i
+	}
+	m.attendAll()
 	for _, c := range []*change{m.persisting, m.change} {
 		if c != nil && c.joiner != "" && leaving[c.joiner] && !m.cfg.IsMember(c.joiner) {
 			m.giveUp(now, errors.New("it leaves the network"))
