@@ -62,6 +62,7 @@ type Controller struct {
 	log        *slog.Logger
 	events     *observe.Log
 	requests   *switches.Requests
+	limits     *switches.Limits
 	metrics    *observe.Metrics
 	start      time.Duration // start time by clock.Raw
 	pool       *ops.Pool
@@ -138,7 +139,7 @@ func New(o Options) (*Controller, error) {
 	shown := observe.NewMetrics()
 	c := &Controller{prog: prog, saver: saved.NewSaver(o.Store), log: o.Log,
 		metrics: shown, events: observe.NewLog(o.Log, shown.Count),
-		requests: switches.NewRequests(), start: clock.Raw(),
+		requests: switches.NewRequests(), limits: switches.NewLimits(), start: clock.Raw(),
 		wanted: t, saved: kept != nil && !kept.Lost, knows: kept != nil, touched: map[*chainState]bool{},
 		gone: map[uint8]chain.Time{},
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}), letGo: make(chan struct{}), led: o.Led,
@@ -429,7 +430,8 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 	case chain.Persist:
 		c.records[ch.topo.Name] = a.Record
 		if conf := a.Record.Config; !a.Record.Installed {
-			for _, d := range c.net().devices {
+			for sw := range ch.waysOf(c.net(), conf) {
+				d := c.net().byName[sw]
 				d.Submit(func(ctx context.Context) { d.Prepare(ctx, ch.topo, conf) })
 			}
 		}
@@ -438,8 +440,14 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 		c.lease(ch, a)
 	case chain.Install:
 		d := c.net().byName[a.Switch]
-		keys, used := c.dir.Chain(ch.topo.ID), c.dir.Used(ch.topo.ID)
 		stream := d.state.Stream
+		if a.Assignment.Role == chain.None && !ch.waysOf(c.net(), a.Config)[a.Switch] {
+			d.InstallSoon(switches.InstallRequest{Stream: stream, Chain: ch.topo, Config: a.Config, Done: func(err error) {
+				c.post(func() { c.touch(ch).Installed(c.now(), a.Switch, a.Seq, err) })
+			}})
+			return
+		}
+		keys, used := c.dir.Chain(ch.topo.ID), c.dir.Used(ch.topo.ID)
 		d.Submit(func(ctx context.Context) {
 			rest, err := d.Become(ctx, stream, ch.topo, a, keys, used)
 			c.post(func() { c.touch(ch).Installed(c.now(), a.Switch, a.Seq, err) })

@@ -97,8 +97,26 @@ type chainState struct {
 	ready   bool              // whether the last event said that it is ready
 	steers  int               // how often the requested lease has changed
 	endCopy func()            // cancels the copy that is under way
+	ways    ways              // of the last configuration for which they were needed
 	// learners holds the configuration's learners, for other goroutines.
 	learners atomic.Pointer[[]string]
+}
+
+// ways are the switches by which a chain's messages go in one configuration.
+type ways struct {
+	n        *network // nil: not known yet
+	epoch    uint16
+	filling  bool
+	switches map[string]bool
+}
+
+// waysOf returns the switches on the routes between the switches of a configuration. What a chain
+// does depends on these; all others only send clients' packets on.
+func (ch *chainState) waysOf(n *network, conf chain.Config) map[string]bool {
+	if w := &ch.ways; w.n != n || w.epoch != conf.Epoch || w.filling != conf.Filling {
+		*w = ways{n, conf.Epoch, conf.Filling, n.plan.Ways(conf.Learners())}
+	}
+	return ch.ways.switches
 }
 
 // answers reports whether a switch may answer for the chain.

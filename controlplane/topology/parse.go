@@ -150,7 +150,7 @@ func New(s Spec, name string) (*Topology, error) {
 
 func newParser(name string) *parser {
 	return &parser{name: name, lines: map[string]int{}, addresses: map[netip.Addr]string{}, macs: map[string]string{},
-		t: &Topology{switches: map[string]*Switch{}}}
+		t: &Topology{switches: map[string]*Switch{}, byAddress: map[netip.Addr]*Switch{}}}
 }
 
 // check checks the Spec and makes the topology.

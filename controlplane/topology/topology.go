@@ -47,7 +47,8 @@ type Topology struct {
 	Realms     []Realm
 	Grants     []Grant // by principal and realm
 
-	switches map[string]*Switch
+	switches  map[string]*Switch
+	byAddress map[netip.Addr]*Switch
 }
 
 // Program is the compiled P4 program that all switches run.
@@ -202,12 +203,12 @@ func equalSwitches(a, b *Switch) bool {
 // else now. Keeping fails if one of them has an address or id that another object has now.
 func (t *Topology) Keeping(old *Topology, names []string) (*Topology, error) {
 	kept := *t
-	kept.Switches, kept.Hosts, kept.switches = nil, nil, map[string]*Switch{}
+	kept.Switches, kept.Hosts, kept.switches, kept.byAddress = nil, nil, map[string]*Switch{}, map[netip.Addr]*Switch{}
 	add := func(s *Switch) {
 		c := *s
 		c.Ports = nil
 		kept.Switches = append(kept.Switches, &c)
-		kept.switches[c.Name] = &c
+		kept.switches[c.Name], kept.byAddress[c.Address] = &c, &c
 	}
 	for _, s := range t.Switches {
 		add(s)
@@ -284,14 +285,7 @@ func (t *Topology) owner(s *Switch) string {
 }
 
 // SwitchByAddress finds a switch by its own address, nil if there is none.
-func (t *Topology) SwitchByAddress(a netip.Addr) *Switch {
-	for _, s := range t.Switches {
-		if s.Address == a {
-			return s
-		}
-	}
-	return nil
-}
+func (t *Topology) SwitchByAddress(a netip.Addr) *Switch { return t.byAddress[a] }
 
 // HostByAddress finds a host by its address, nil if there is none.
 func (t *Topology) HostByAddress(a netip.Addr) *Host {

@@ -124,10 +124,16 @@ func (d *Device) remember(u *v1.Update) {
 		if table == "" {
 			return
 		}
+		key := p4rt.MatchKey(te)
+		chain, ofChain := d.chainOf(table, te)
 		if u.Type == v1.Update_DELETE {
-			delete(d.entries[table], p4rt.MatchKey(te))
+			delete(d.entries[table], key)
+			delete(d.byChain[chain], key)
 		} else {
-			d.entries[table][p4rt.MatchKey(te)] = te
+			d.entries[table][key] = te
+			if ofChain {
+				d.indexChain(chain, key, te)
+			}
 		}
 		if table == "key_index" {
 			d.rememberSlot(te, u.Type == v1.Update_DELETE)
@@ -144,6 +150,48 @@ func (d *Device) remember(u *v1.Update) {
 			d.groups[g.ID] = g
 		}
 	}
+}
+
+// chainTable is a table's part for one chain.
+type chainTable struct {
+	table string
+	chain uint8
+}
+
+// chainOf returns the chain of an entry; false if the entries of its table are not known by chain.
+func (d *Device) chainOf(table string, te *v1.TableEntry) (chainTable, bool) {
+	if table != "chain_config" && table != "chain_peer" {
+		return chainTable{}, false
+	}
+	e, err := d.prog.Pipeline.Info.Decode(&v1.TableEntry{TableId: te.TableId, Match: te.Match, Priority: te.Priority})
+	if err != nil {
+		return chainTable{}, false
+	}
+	return chainTable{table, uint8(e.Exact("chain").Uint64())}, true
+}
+
+func (d *Device) indexChain(of chainTable, key string, te *v1.TableEntry) {
+	if d.byChain[of] == nil {
+		d.byChain[of] = map[string]*v1.TableEntry{}
+	}
+	d.byChain[of][key] = te
+}
+
+// haveOf returns the known entries of a chain in chain_config or chain_peer.
+func (d *Device) haveOf(table string, ct *topology.Chain) []*v1.TableEntry {
+	return slices.Collect(maps.Values(d.byChain[chainTable{table, ct.ID}]))
+}
+
+// haveLike returns the known entry with the same match as a planned one, if there is any.
+func (d *Device) haveLike(e p4rt.Entry) ([]*v1.TableEntry, error) {
+	te, err := d.prog.Pipeline.Info.Encode(e)
+	if err != nil {
+		return nil, err
+	}
+	if have := d.entries[e.Table][p4rt.MatchKey(te)]; have != nil {
+		return []*v1.TableEntry{have}, nil
+	}
+	return nil, nil
 }
 
 // rememberSlot notes a key_index entry that was made, changed or deleted.
@@ -232,11 +280,6 @@ func (d *Device) readDefault(ctx context.Context, table string) (e p4rt.Entry, o
 	}
 	e, err = d.prog.Pipeline.Info.Decode(te)
 	return e, err == nil, err
-}
-
-// ofChain returns a filter for entries whose key names a chain.
-func ofChain(ct *topology.Chain) func(p4rt.Entry) bool {
-	return func(e p4rt.Entry) bool { return uint8(e.Exact("chain").Uint64()) == ct.ID }
 }
 
 // Read reads a switch's tables again, so that their remembered content is right. It returns

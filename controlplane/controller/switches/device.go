@@ -32,6 +32,7 @@ type Device struct {
 	prog     *program.Program
 	log      *slog.Logger
 	requests *Requests
+	limits   *Limits
 	first    p4rt.ElectionID
 	sender   chan []byte // frames for packet-out
 	leases   chan []byte // sent before frames of sender, so that a switch that is being filled does not lose its lease
@@ -58,6 +59,7 @@ type Device struct {
 	setUpAt  int // the connection in which it got everything that follows from the topology; 0: none yet
 	freshAt  int // the connection in which the program was last loaded
 	entries  map[string]map[string]*v1.TableEntry
+	byChain  map[chainTable]map[string]*v1.TableEntry // those of chain_config and chain_peer, by chain
 	groups   map[uint32]p4rt.Group
 	rates    map[int]int64 // of host ports, in packets per second
 	open     bool          // access grants everything to all hosts
@@ -67,10 +69,28 @@ type Device struct {
 	swept     []uint8                // chains of whose predecessors with the same id nothing is left in it
 	parts     map[uint8]chain.Config // by chain: the configuration of the last install in this connection
 
+	// later holds the parts that InstallSoon was asked for. later[0] is being waited for if there is
+	// any.
+	laterMu sync.Mutex
+	later   []InstallRequest
+
 	// placed holds the known key_index entries, by chain. The controller's goroutine reads it,
 	// too.
 	placedMu sync.Mutex
 	placed   map[uint8]map[wire.Key]ops.Entry
+}
+
+// Limits bounds what all devices of a controller do at the same time. Without them a controller of
+// a thousand switches would begin everything at once: requests would wait for each other until they
+// are too late, and what chains wait for would wait for what nobody waits for.
+type Limits struct {
+	loads chan struct{} // programs being loaded
+	parts chan struct{} // switches that get parts of chains that wait for none of them (InstallSoon)
+}
+
+// NewLimits returns the limits of a controller.
+func NewLimits() *Limits {
+	return &Limits{loads: make(chan struct{}, 16), parts: make(chan struct{}, 8)}
 }
 
 // Options are common to all devices of a controller.
@@ -78,6 +98,7 @@ type Options struct {
 	Owner    Owner
 	Program  *program.Program
 	Requests *Requests
+	Limits   *Limits
 	// Election is the election id of the first stream to the switch.
 	Election p4rt.ElectionID
 	// TLS is the TLS configuration for switches, each with its own server name. nil: plain text.
@@ -89,7 +110,8 @@ type Options struct {
 
 // New returns a device. It connects when Run runs.
 func New(o Options, sw *topology.Switch) (*Device, error) {
-	d := &Device{Spec: sw, owner: o.Owner, prog: o.Program, log: o.Log, requests: o.Requests, first: o.Election,
+	d := &Device{Spec: sw, owner: o.Owner, prog: o.Program, log: o.Log, requests: o.Requests,
+		limits: o.Limits, first: o.Election,
 		sender: make(chan []byte, 1024), leases: make(chan []byte, 64),
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), parts: map[uint8]chain.Config{}}
 	d.Switch = ops.NewSwitch(sw.Name, NewGoroutines(o.Owner.Now), target{d})

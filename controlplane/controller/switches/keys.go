@@ -17,12 +17,8 @@ import (
 // forgetFormer deletes the key_index entries that a switch must not have as a member (ops.Former).
 func (d *Device) forgetFormer(ctx context.Context, ct *topology.Chain, keys []keyspace.Key,
 	used func(wire.Key) bool) error {
-	configs, err := d.have("chain_config", ofChain(ct))
-	if err != nil {
-		return err
-	}
 	had := chain.None
-	for _, te := range configs { // one at most
+	for _, te := range d.haveOf("chain_config", ct) { // one at most
 		e, err := d.prog.Pipeline.Info.Decode(te)
 		if err != nil {
 			return err

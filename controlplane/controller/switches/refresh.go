@@ -27,14 +27,18 @@ func (d *Device) refresh(ctx context.Context) {
 	if err == nil {
 		err = d.WriteBase(ctx)
 	}
+	var parts []part
 	for id, conf := range d.parts {
 		if ct := d.owner.Plan().ChainOf(id); ct == nil {
 			delete(d.parts, id)
-		} else if err == nil {
-			var rest []*v1.Update
-			if rest, err = d.install(ctx, ct, conf, true); err == nil {
-				err = d.Apply(ctx, rest...)
-			}
+		} else {
+			parts = append(parts, part{ct, conf})
+		}
+	}
+	if err == nil {
+		var rest []*v1.Update
+		if rest, err = d.install(ctx, true, parts...); err == nil {
+			err = d.Apply(ctx, rest...)
 		}
 	}
 	if err != nil && !Passing(err) { // a lost switch gets everything when it is back

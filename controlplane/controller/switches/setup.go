@@ -132,6 +132,14 @@ func (d *Device) load(ctx context.Context, stream int) error {
 	d.placed = placed
 	d.placedMu.Unlock()
 	d.entries, d.groups, d.rates, d.loadedAt = entries, groups, rates, stream
+	d.byChain = map[chainTable]map[string]*v1.TableEntry{}
+	for _, table := range []string{"chain_config", "chain_peer"} {
+		for key, te := range entries[table] {
+			if of, ok := d.chainOf(table, te); ok {
+				d.indexChain(of, key, te)
+			}
+		}
+	}
 	d.swept = nil
 	d.peered = map[uint8]bool{}
 	clear(d.parts) // the switch may have been restarted, so only the machine may install earlier content again
