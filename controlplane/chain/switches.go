@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 )
@@ -16,6 +17,7 @@ func (m *Machine) Want(o Options) {
 	m.o.Members, m.o.FailureTimeout = o.Members, o.FailureTimeout
 	m.o.Rejoin, m.o.Length = o.Rejoin, o.Length
 	m.o.ShortLease, m.o.ShortTimeout, m.o.ShortAfter = o.ShortLease, o.ShortTimeout, o.ShortAfter
+	m.o.ProbeEvery, m.o.ProbeFirst = cmp.Or(o.ProbeEvery, probeEvery), o.ProbeFirst
 	m.back.SetPolicy(o.Rejoin)
 }
 

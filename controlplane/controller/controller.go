@@ -96,6 +96,7 @@ type Controller struct {
 	knows     bool // the saved directory is up to date: it has all keys, and all KEY_IDs that were given
 	lastOp    chain.OpID
 	avoided   map[string]bool // switches that routes bypass
+	rerouting bool            // avoided has changed, and the routes have not
 	// news holds the names of keys that were placed, moved or given up, until that is on record. A
 	// controller that took over before then would remove a placed key again, and move a moved one
 	// back.
@@ -208,7 +209,7 @@ func New(o Options) (*Controller, error) {
 		if r, ok := kept.Chains[ct.Name]; ok && known(n.topo, r) {
 			co.Record = &r
 		}
-		ch := c.newChain(ct, spaces[i], co)
+		ch := c.newChain(topo, i, spaces[i], co)
 		if len(left) > 0 {
 			ch.m.SetSwitches(0, n.switches(), n.left)
 		}
@@ -322,26 +323,26 @@ func (c *Controller) Run(ctx context.Context) {
 		for _, f := range todo {
 			f()
 		}
+		c.rerouteNow()
+		now := c.now()
 		for _, ch := range c.net().chains {
-			if ch.next > 0 && ch.next <= c.now() {
-				c.touch(ch).Tick(c.now())
+			if ch.next > 0 && ch.next <= now {
+				c.touch(ch).Tick(now)
 			}
 		}
 		for again := true; again; again = c.release() {
-			for _, ch := range c.net().chains {
-				if c.touched[ch] {
-					c.flush(ch)
-				}
+			for _, ch := range c.touchedChains() {
+				c.flush(ch)
 			}
 			clear(c.touched)
 		}
-		wait := time.Hour
+		next := now + time.Hour
 		for _, ch := range c.net().chains {
 			if ch.next > 0 {
-				wait = min(wait, max(0, ch.next-c.now()))
+				next = min(next, ch.next)
 			}
 		}
-		timer.Reset(early(wait))
+		timer.Reset(early(max(0, next-c.now())))
 	}
 }
 
@@ -381,6 +382,12 @@ func (c *Controller) late() {
 func (c *Controller) touch(ch *chainState) *chain.Machine {
 	c.touched[ch] = true
 	return ch.m
+}
+
+// touchedChains returns the chains whose machines may have new actions, by id.
+func (c *Controller) touchedChains() []*chainState {
+	out := slices.SortedFunc(maps.Keys(c.touched), func(a, b *chainState) int { return cmp.Compare(a.topo.ID, b.topo.ID) })
+	return slices.DeleteFunc(out, func(ch *chainState) bool { return c.net().byID[ch.topo.ID] != ch }) // removed
 }
 
 // flush carries out a machine's actions until it has no more.
@@ -558,7 +565,7 @@ func (c *Controller) save(done func(error)) {
 	s := &saved.State{Version: saved.Version, Chains: maps.Clone(c.records), Directory: c.dir.Snapshot(),
 		Sessions:   c.sess.Leases(),
 		Principals: c.numbering.Numbers(),
-		Avoided:    slices.Sorted(maps.Keys(c.avoided)), Switches: saved.Switches(c.net().topo), Spaces: c.dir.Spaces(),
+		Avoided:    slices.Sorted(maps.Keys(c.avoided)), Switches: c.net().saved, Spaces: c.dir.Spaces(),
 		Epoch: c.epoch}
 	news := slices.Collect(maps.Keys(c.news))
 	c.saver.Save(s, func(err error) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
 // A switch that the controller has lost may have stopped, and then packets that are routed through
@@ -27,13 +29,37 @@ func (c *Controller) avoidLater(d *device, after time.Duration) {
 			if d.ready || c.deposed != "" || c.avoided[d.Spec.Name] || !c.isCurrent(d) {
 				return
 			}
+			if d.state.Phase == p4rt.Primary && d.lastError == "" { // connected, and being set up
+				c.avoidLater(d, avoidAtStart)
+				return
+			}
 			c.avoided[d.Spec.Name] = true
-			c.reroute("switch.avoided", d, "it is out of reach: routes go around it where they can")
+			c.rerouteSoon("switch.avoided", d, "it is out of reach: routes go around it where they can")
 		})
 	})
 }
 
-// reroute updates everything that depends on routes, at all switches.
+// rerouteSoon is reroute, once for all switches of which the controller hears together.
+func (c *Controller) rerouteSoon(kind string, about *device, why string) {
+	c.events.Add(kind, about.Spec.Name, "", why)
+	c.rerouting = true
+}
+
+// rerouteNow does what rerouteSoon was asked for.
+func (c *Controller) rerouteNow() {
+	if !c.rerouting {
+		return
+	}
+	c.rerouting = false
+	c.net().plan.Avoid(c.avoided)
+	c.save(nil)
+	for _, d := range c.net().devices {
+		d.RefreshLater()
+	}
+}
+
+// reroute updates everything that depends on routes, at all switches, before jobs that are
+// submitted later.
 func (c *Controller) reroute(kind string, about *device, why string) {
 	c.net().plan.Avoid(c.avoided)
 	c.events.Add(kind, about.Spec.Name, "", why)

@@ -169,7 +169,7 @@ func (c *Controller) arrange(t *topology.Topology) error {
 	for i, ct := range topo.Chains {
 		ch := old.byID[ct.ID]
 		if ch == nil {
-			ch = c.newChain(ct, spaces[i], chain.Options{Switches: n.switches(),
+			ch = c.newChain(topo, i, spaces[i], chain.Options{Switches: n.switches(),
 				Made: c.now(), PriorLeaseBound: c.leading, EpochFloor: c.epoch})
 			added = append(added, ch)
 		}
@@ -200,9 +200,8 @@ func (c *Controller) adjust(old, n *network, joined []*device, added []*chainSta
 				m.SwitchDown(c.now(), d.Spec.Name)
 			}
 		}
-		ct := n.topo.Chain(ch.topo.Name)
 		var o chain.Options
-		want(&o, ct)
+		want(&o, n.topo, slices.IndexFunc(n.topo.Chains, func(ct *topology.Chain) bool { return ct.Name == ch.topo.Name }))
 		m.Want(o)
 		m.SetSwitches(c.now(), n.switches(), n.left)
 	}

@@ -48,6 +48,8 @@ type Device struct {
 	other   atomic.Pointer[program.Kin]
 	replace atomic.Bool // it runs another program, and must get this one now
 	stale   atomic.Bool // a refresh is waiting for the worker
+	// staleLater says that a refresh is waiting for others, or for the worker.
+	staleLater atomic.Bool
 	// watchesStale says that an update of the watch tables is waiting for the worker.
 	watchesStale atomic.Bool
 	heard        atomic.Int64 // when a packet last came from it (by Owner.Now)
@@ -56,6 +58,7 @@ type Device struct {
 
 	// What the worker knows to be in the switch: entries by table and match, and groups.
 	loadedAt int // the connection (p4rt.State.Stream) in which it was read; 0: it must be read again
+	base     base
 	setUpAt  int // the connection in which it got everything that follows from the topology; 0: none yet
 	freshAt  int // the connection in which the program was last loaded
 	entries  map[string]map[string]*v1.TableEntry
@@ -85,7 +88,7 @@ type Device struct {
 // are too late, and what chains wait for would wait for what nobody waits for.
 type Limits struct {
 	loads chan struct{} // programs being loaded
-	parts chan struct{} // switches that get parts of chains that wait for none of them (InstallSoon)
+	parts chan struct{} // switches that get what no chain waits for (InstallSoon, RefreshLater)
 }
 
 // NewLimits returns the limits of a controller.

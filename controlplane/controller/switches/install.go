@@ -185,7 +185,7 @@ func (d *Device) install(ctx context.Context, narrow bool, parts ...part) (rest 
 	}
 	d.WatchSoon()
 	if len(all.strangers) > 0 && !narrow {
-		time.AfterFunc(narrowAfter, func() { d.owner.Post(d.RefreshSoon) })
+		time.AfterFunc(narrowAfter, func() { d.owner.Post(d.RefreshLater) })
 		all.strangers = nil
 	}
 	return append(all.remove, all.strangers...), d.closePeers(ctx)

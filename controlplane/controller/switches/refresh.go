@@ -18,6 +18,23 @@ func (d *Device) RefreshSoon() {
 	})
 }
 
+// RefreshLater refreshes the switch after the others that are being refreshed, so that the leases
+// and installations that chains wait for are not held up by a change of the routes of a large
+// network.
+func (d *Device) RefreshLater() {
+	if d.staleLater.Swap(true) {
+		return
+	}
+	go func() {
+		d.limits.parts <- struct{}{}
+		d.Submit(func(ctx context.Context) {
+			defer func() { <-d.limits.parts }()
+			d.staleLater.Store(false) // before it reads the plan
+			d.refresh(ctx)
+		})
+	}()
+}
+
 // refresh writes what has changed in a switch's routes and in the multicast groups of its chains.
 func (d *Device) refresh(ctx context.Context) {
 	err := d.Read(ctx)

@@ -2,6 +2,7 @@ package switches
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"time"
 
@@ -185,17 +186,40 @@ func (d *Device) report() (map[uint8]Report, error) {
 	return out, nil
 }
 
+// base is what the last complete WriteBase went by.
+type base struct {
+	loadedAt int // the connection; 0: there was none
+	plan     *tableplan.Plan
+	routes   []uint32
+	leases   []p4rt.Entry
+}
+
+func (b *base) equal(o *base) bool {
+	return b.loadedAt == o.loadedAt && b.plan == o.plan && slices.Equal(b.routes, o.routes) &&
+		reflect.DeepEqual(b.leases, o.leases)
+}
+
 // WriteBase makes the switch hold what follows from the topology, and deletes entries of chains
-// that do not exist.
+// that do not exist. In a large network most changes of routes concern few switches, so it first
+// checks whether this switch is one of them.
 func (d *Device) WriteBase(ctx context.Context) error {
 	p := d.owner.Plan()
 	sw := p.Topology.Switch(d.Spec.Name)
 	if sw == nil {
 		return ErrGone
 	}
+	leases := d.owner.Leases(sw)
+	by := base{d.loadedAt, p, p.Routes(sw), leases}
+	if d.base.equal(&by) {
+		if err := d.writeOpenness(ctx); err != nil {
+			return err
+		}
+		return d.closePeers(ctx)
+	}
+	d.base = base{}
 	// The right to use a session is written before the port that uses it. A request between the
 	// two would be refused permanently, because its session would not be the host's.
-	want, err := d.encode(append(d.owner.Leases(sw), p.Base(sw)...)...)
+	want, err := d.encode(append(slices.Clone(leases), p.Base(sw)...)...)
 	if err != nil {
 		return err
 	}
@@ -258,7 +282,7 @@ func (d *Device) WriteBase(ctx context.Context) error {
 	if err := d.Apply(ctx, remove...); err != nil {
 		return err
 	}
-	d.swept = p.Chains
+	d.swept, d.base = p.Chains, by
 	return d.closePeers(ctx)
 }
 

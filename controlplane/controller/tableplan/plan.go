@@ -157,6 +157,17 @@ func (p *Plan) towards(from *topology.Switch, to netip.Prefix, at string) (p4rt.
 	return forward(to, hop.Peer.MAC, hop.Number), true
 }
 
+// Routes returns the ports through which a switch sends packets for each other switch. As long as
+// they are the same, so is all of Base that depends on routes.
+func (p *Plan) Routes(s *topology.Switch) []uint32 {
+	out := make([]uint32, 0, len(p.Topology.Switches))
+	for _, other := range p.Topology.Switches {
+		hop, _ := p.graph(s.Name, other.Name).NextHop(s.Name, other.Name)
+		out = append(out, hop.Number)
+	}
+	return out
+}
+
 // Grant returns the access entry that says whether a principal may read and write in a realm.
 func (p *Plan) Grant(principal, realm string, read, write bool) p4rt.Entry {
 	return grantEntry(p.numbers[principal], p.numbers[realm], read, write)
