@@ -26,6 +26,14 @@ const (
 	MaxChains = 256 // the chain is the top byte of a KEY_ID
 )
 
+// What one controller is tested with (docs/benchmarks/controller.md). Every switch has a part in
+// every chain, because it must know the way to the chain's members, so the number of parts bounds
+// what a controller installs when all switches start together.
+const (
+	MaxSwitches = 1000
+	MaxParts    = 100_000 // switches times chains
+)
+
 // DefaultRejoin is how long a lost member must have been steady before it is brought in again,
 // unless the file gives another time.
 const DefaultRejoin = 3 * time.Second

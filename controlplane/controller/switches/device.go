@@ -87,13 +87,13 @@ type Device struct {
 // a thousand switches would begin everything at once: requests would wait for each other until they
 // are too late, and what chains wait for would wait for what nobody waits for.
 type Limits struct {
-	loads chan struct{} // programs being loaded
-	parts chan struct{} // switches that get what no chain waits for (InstallSoon, RefreshLater)
+	setUps chan struct{} // switches that are being set up
+	parts  chan struct{} // switches that get what no chain waits for (InstallSoon, RefreshLater)
 }
 
 // NewLimits returns the limits of a controller.
 func NewLimits() *Limits {
-	return &Limits{loads: make(chan struct{}, 16), parts: make(chan struct{}, 8)}
+	return &Limits{setUps: make(chan struct{}, 32), parts: make(chan struct{}, 8)}
 }
 
 // Options are common to all devices of a controller.

@@ -26,7 +26,13 @@ func (d *Device) SetUp(ctx context.Context, stream int) {
 		if ctx.Err() != nil || s.Phase != p4rt.Primary || s.Stream != stream {
 			return
 		}
+		select {
+		case d.limits.setUps <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
 		fresh, reports, err := d.trySetUp(ctx, stream)
+		<-d.limits.setUps
 		if err == nil {
 			d.owner.Post(func() { d.owner.SetUp(d, stream, fresh, reports) })
 			return

@@ -61,7 +61,7 @@ type bank struct {
 func serveSwitches(n int, in io.Reader, out io.Writer) error {
 	// The registers of a switch are megabytes that nothing touches. The collector must not wait
 	// until as much garbage has come together.
-	debug.SetGCPercent(10)
+	debug.SetGCPercent(25)
 	b := &bank{network: devnet.New(func(devnet.Port, []byte) {}), count: n, dead: map[int]bool{}}
 	defer b.network.Close()
 	for range n {
