@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -301,9 +302,8 @@ func (c *Controller) removeChain(ch *chainState) {
 // any.
 func (c *Controller) release() bool {
 	n := c.net()
-	if c.deposed != "" || !slices.ContainsFunc(n.devices, func(d *device) bool {
-		return n.left[d.Spec.Name] && !n.needs(d.Spec.Name)
-	}) {
+	unneeded := func(sw string) bool { return n.left[sw] && n.byName[sw] != nil && !n.needs(sw) }
+	if c.deposed != "" || !slices.ContainsFunc(slices.Collect(maps.Keys(n.left)), unneeded) {
 		return false
 	}
 	if err := c.arrange(c.wanted); err != nil {

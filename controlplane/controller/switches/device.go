@@ -93,7 +93,7 @@ type Limits struct {
 
 // NewLimits returns the limits of a controller.
 func NewLimits() *Limits {
-	return &Limits{setUps: make(chan struct{}, 32), parts: make(chan struct{}, 8)}
+	return &Limits{setUps: make(chan struct{}, 16), parts: make(chan struct{}, 8)}
 }
 
 // Options are common to all devices of a controller.
