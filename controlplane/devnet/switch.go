@@ -64,7 +64,8 @@ func (s *Switch) Start() error {
 	s.listener = l
 	s.server = grpc.NewServer(p4rtserver.ServerOptions()...)
 	server := s.server
-	p4rtserver.New(&device{s: s}, p4rtserver.Options{DeviceID: uint64(s.number), Log: slog.New(slog.DiscardHandler)}).
+	p4rtserver.New(&device{s: s}, p4rtserver.Options{DeviceID: uint64(s.number),
+		Parse: s.network.parse, Log: slog.New(slog.DiscardHandler)}).
 		Register(server)
 	go func() { _ = server.Serve(listener{l, s}) }() // it ends with Kill
 	return nil
