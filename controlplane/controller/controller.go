@@ -386,7 +386,8 @@ func (c *Controller) touch(ch *chainState) *chain.Machine {
 
 // touchedChains returns the chains whose machines may have new actions, by id.
 func (c *Controller) touchedChains() []*chainState {
-	out := slices.SortedFunc(maps.Keys(c.touched), func(a, b *chainState) int { return cmp.Compare(a.topo.ID, b.topo.ID) })
+	byID := func(a, b *chainState) int { return cmp.Compare(a.topo.ID, b.topo.ID) }
+	out := slices.SortedFunc(maps.Keys(c.touched), byID)
 	return slices.DeleteFunc(out, func(ch *chainState) bool { return c.net().byID[ch.topo.ID] != ch }) // removed
 }
 
@@ -449,9 +450,10 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 		d := c.net().byName[a.Switch]
 		stream := d.state.Stream
 		if a.Assignment.Role == chain.None && !ch.waysOf(c.net(), a.Config)[a.Switch] {
-			d.InstallSoon(switches.InstallRequest{Stream: stream, Chain: ch.topo, Config: a.Config, Done: func(err error) {
+			done := func(err error) {
 				c.post(func() { c.touch(ch).Installed(c.now(), a.Switch, a.Seq, err) })
-			}})
+			}
+			d.InstallSoon(switches.InstallRequest{Stream: stream, Chain: ch.topo, Config: a.Config, Done: done})
 			return
 		}
 		keys, used := c.dir.Chain(ch.topo.ID), c.dir.Used(ch.topo.ID)

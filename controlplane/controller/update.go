@@ -202,7 +202,8 @@ func (c *Controller) adjust(old, n *network, joined []*device, added []*chainSta
 			}
 		}
 		var o chain.Options
-		want(&o, n.topo, slices.IndexFunc(n.topo.Chains, func(ct *topology.Chain) bool { return ct.Name == ch.topo.Name }))
+		isThis := func(ct *topology.Chain) bool { return ct.Name == ch.topo.Name }
+		want(&o, n.topo, slices.IndexFunc(n.topo.Chains, isThis))
 		m.Want(o)
 		m.SetSwitches(c.now(), n.switches(), n.left)
 	}

@@ -72,8 +72,7 @@ type Device struct {
 	swept     []uint8                // chains of whose predecessors with the same id nothing is left in it
 	parts     map[uint8]chain.Config // by chain: the configuration of the last install in this connection
 
-	// later holds the parts that InstallSoon was asked for. later[0] is being waited for if there is
-	// any.
+	// later holds the parts that InstallSoon was asked for.
 	laterMu sync.Mutex
 	later   []InstallRequest
 

@@ -254,7 +254,8 @@ func (d *Device) diffEntry(have []*v1.TableEntry, want *p4rt.Entry) (change, dro
 	return change, drop, nil
 }
 
-// InstallRequest is a part of a chain's configuration for a switch that the chain does not wait for.
+// InstallRequest is a part of a chain's configuration for a switch that the chain does not wait
+// for.
 type InstallRequest struct {
 	Stream int // the connection in which the chain has judged the switch
 	Chain  *topology.Chain

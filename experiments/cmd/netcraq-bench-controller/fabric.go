@@ -9,11 +9,11 @@ import (
 // The parts of the network. Leaves are in pods. Each pod has two aggregation switches, which every
 // leaf of the pod and both core switches are connected to.
 //
-//	   c1   c2              core
-//	   │ ╲ ╱ │
-//	  a1  ╳  a2 ...         aggregation, two in each pod
-//	   │ ╱ ╲ │
-//	  l1 l2 ... l48         leaves
+//	 c1   c2              core
+//	 │ ╲ ╱ │
+//	a1  ╳  a2 ...         aggregation, two in each pod
+//	 │ ╱ ╲ │
+//	l1 l2 ... l48         leaves
 const (
 	cores     = 2
 	podAggs   = 2

@@ -3,9 +3,9 @@
 // whether leases are kept, and how long a failover, a takeover and a restart take.
 //
 // The switches are those of package devnet, in one process: the interpreter that ships, with the
-// P4Runtime server that ships, on loopback. The store is an etcd, in a process of its own. No client
-// sends anything. Each network is measured with one controller, then with a second one that stands
-// by.
+// P4Runtime server that ships, on loopback. The store is an etcd, in a process of its own. No
+// client sends anything. Each network is measured with one controller, then with a second one that
+// stands by.
 package main
 
 import (
@@ -45,11 +45,11 @@ func run(args []string) error {
 	}
 	var o options
 	f := flag.NewFlagSet("netcraq-bench-controller", flag.ExitOnError)
-	f.IntVar(&o.switches, "switches", 10, "how many switches; a tenth as many chains")
-	f.DurationVar(&o.rest, "rest", time.Minute, "for how long to measure at rest")
+	f.IntVar(&o.switches, "switches", 10, "switches of the network; a tenth as many chains")
+	f.DurationVar(&o.rest, "rest", time.Minute, "time to measure at rest")
 	f.IntVar(&o.lease, "lease", 200, "read lease in milliseconds")
 	f.StringVar(&o.controller, "controller", "bin/netcraq-controller", "the controller's program")
-	f.DurationVar(&o.patience, "patience", 10*time.Minute, "how long to wait for each step")
+	f.DurationVar(&o.patience, "patience", 10*time.Minute, "time to wait for each step")
 	f.StringVar(&o.log, "log", "", "file for the controllers' log")
 	if err := f.Parse(args); err != nil {
 		return err

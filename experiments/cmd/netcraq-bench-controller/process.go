@@ -23,7 +23,9 @@ type process struct {
 }
 
 // run starts a child that dies with this process.
-func (b *bench) run(name string, args ...string) (*process, error) { return b.runTo(nil, name, args...) }
+func (b *bench) run(name string, args ...string) (*process, error) {
+	return b.runTo(nil, name, args...)
+}
 
 // runTo is run with a receiver of what the child writes to its standard error.
 func (b *bench) runTo(events io.Writer, name string, args ...string) (*process, error) {
