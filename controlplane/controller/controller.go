@@ -449,7 +449,7 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 	case chain.Install:
 		d := c.net().byName[a.Switch]
 		stream := d.state.Stream
-		if a.Assignment.Role == chain.None && !ch.waysOf(c.net(), a.Config)[a.Switch] {
+		if a.Assignment.Role == chain.None && !ch.m.Needs(a.Switch) && !ch.waysOf(c.net(), a.Config)[a.Switch] {
 			done := func(err error) {
 				c.post(func() { c.touch(ch).Installed(c.now(), a.Switch, a.Seq, err) })
 			}

@@ -18,8 +18,8 @@ import (
 const avoidAfter = 50 * time.Millisecond
 
 // avoidAtStart is how long a switch may take to be set up when the controller starts or the switch
-// joins. A switch that died together with the controller's predecessor is not on record as
-// avoided.
+// joins, if that has not begun. A switch that died together with the controller's predecessor is not
+// on record as avoided.
 const avoidAtStart = 5 * time.Second
 
 // avoidLater makes routes bypass a switch unless it is set up within a time.
@@ -29,8 +29,8 @@ func (c *Controller) avoidLater(d *device, after time.Duration) {
 			if d.ready || c.deposed != "" || c.avoided[d.Spec.Name] || !c.isCurrent(d) {
 				return
 			}
-			if d.state.Phase == p4rt.Primary && d.lastError == "" { // connected, and being set up
-				c.avoidLater(d, avoidAtStart)
+			if after == avoidAtStart && d.state.Phase == p4rt.Primary && d.lastError == "" {
+				c.avoidLater(d, after) // it is being set up, or waits for its turn
 				return
 			}
 			c.avoided[d.Spec.Name] = true
