@@ -9,6 +9,7 @@ import (
 
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
@@ -130,9 +131,9 @@ func (d *Device) remember(u *v1.Update) {
 			delete(d.entries[table], key)
 			delete(d.byChain[chain], key)
 		} else {
-			d.entries[table][key] = te
+			d.entries[table][key] = store(te)
 			if ofChain {
-				d.indexChain(chain, key, te)
+				d.indexChain(chain, key)
 			}
 		}
 		if table == "key_index" {
@@ -150,6 +151,26 @@ func (d *Device) remember(u *v1.Update) {
 			d.groups[g.ID] = g
 		}
 	}
+}
+
+// stored is a table entry in its wire format. A network of n switches has n times n routes, and as
+// a structure an entry takes ten times as much memory.
+type stored string
+
+func store(te *v1.TableEntry) stored {
+	b, err := proto.Marshal(te)
+	if err != nil {
+		panic(err) // it came from the wire, or goes there
+	}
+	return stored(b)
+}
+
+func (s stored) entry() *v1.TableEntry {
+	te := new(v1.TableEntry)
+	if err := proto.Unmarshal([]byte(s), te); err != nil {
+		panic(err) // store has made it
+	}
+	return te
 }
 
 // chainTable is a table's part for one chain.
@@ -170,16 +191,19 @@ func (d *Device) chainOf(table string, te *v1.TableEntry) (chainTable, bool) {
 	return chainTable{table, uint8(e.Exact("chain").Uint64())}, true
 }
 
-func (d *Device) indexChain(of chainTable, key string, te *v1.TableEntry) {
+func (d *Device) indexChain(of chainTable, key string) {
 	if d.byChain[of] == nil {
-		d.byChain[of] = map[string]*v1.TableEntry{}
+		d.byChain[of] = map[string]stored{}
 	}
-	d.byChain[of][key] = te
+	d.byChain[of][key] = d.entries[of.table][key]
 }
 
 // haveOf returns the known entries of a chain in chain_config or chain_peer.
-func (d *Device) haveOf(table string, ct *topology.Chain) []*v1.TableEntry {
-	return slices.Collect(maps.Values(d.byChain[chainTable{table, ct.ID}]))
+func (d *Device) haveOf(table string, ct *topology.Chain) (out []*v1.TableEntry) {
+	for _, s := range d.byChain[chainTable{table, ct.ID}] {
+		out = append(out, s.entry())
+	}
+	return out
 }
 
 // haveLike returns the known entry with the same match as a planned one, if there is any.
@@ -188,8 +212,8 @@ func (d *Device) haveLike(e p4rt.Entry) ([]*v1.TableEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if have := d.entries[e.Table][p4rt.MatchKey(te)]; have != nil {
-		return []*v1.TableEntry{have}, nil
+	if have, ok := d.entries[e.Table][p4rt.MatchKey(te)]; ok {
+		return []*v1.TableEntry{have.entry()}, nil
 	}
 	return nil, nil
 }
@@ -232,7 +256,8 @@ func (d *Device) KeyEntries(chain uint8) map[wire.Key]ops.Entry {
 // have returns the known entries of a table, in no particular order.
 func (d *Device) have(table string, choose func(p4rt.Entry) bool) ([]*v1.TableEntry, error) {
 	var out []*v1.TableEntry
-	for _, te := range d.entries[table] {
+	for _, s := range d.entries[table] {
+		te := s.entry()
 		e, err := d.prog.Pipeline.Info.Decode(te)
 		if err != nil {
 			return nil, err

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -59,10 +58,11 @@ type Device struct {
 	// What the worker knows to be in the switch: entries by table and match, and groups.
 	loadedAt int // the connection (p4rt.State.Stream) in which it was read; 0: it must be read again
 	base     base
-	setUpAt  int // the connection in which it got everything that follows from the topology; 0: none yet
-	freshAt  int // the connection in which the program was last loaded
-	entries  map[string]map[string]*v1.TableEntry
-	byChain  map[chainTable]map[string]*v1.TableEntry // those of chain_config and chain_peer, by chain
+	complete map[uint8]complete // by chain: what its part was last refreshed by
+	setUpAt  int                // the connection in which it got everything that follows from the topology; 0: none yet
+	freshAt  int                // the connection in which the program was last loaded
+	entries  map[string]map[string]stored
+	byChain  map[chainTable]map[string]stored // those of chain_config and chain_peer, by chain
 	groups   map[uint32]p4rt.Group
 	rates    map[int]int64 // of host ports, in packets per second
 	open     bool          // access grants everything to all hosts
@@ -116,7 +116,8 @@ func New(o Options, sw *topology.Switch) (*Device, error) {
 	d := &Device{Spec: sw, owner: o.Owner, prog: o.Program, log: o.Log, requests: o.Requests,
 		limits: o.Limits, first: o.Election,
 		sender: make(chan []byte, 1024), leases: make(chan []byte, 64),
-		wake: make(chan struct{}, 1), quit: make(chan struct{}), parts: map[uint8]chain.Config{}}
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), parts: map[uint8]chain.Config{},
+		complete: map[uint8]complete{}}
 	d.Switch = ops.NewSwitch(sw.Name, NewGoroutines(o.Owner.Now), target{d})
 	var err error
 	var complaints streamErrors

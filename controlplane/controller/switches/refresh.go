@@ -5,7 +5,18 @@ import (
 	"errors"
 
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
+
+	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
+	"github.com/netcraq/netcraq/controlplane/topology"
 )
+
+// complete is what a switch's part of a chain's configuration follows from, besides the chain's id.
+type complete struct {
+	plan    *tableplan.Plan
+	graph   *topology.Graph
+	epoch   uint16
+	filling bool
+}
 
 // RefreshSoon makes the worker refresh the switch, once for all changes made until then.
 func (d *Device) RefreshSoon() {
@@ -44,18 +55,27 @@ func (d *Device) refresh(ctx context.Context) {
 	if err == nil {
 		err = d.WriteBase(ctx)
 	}
+	p := d.owner.Plan()
+	by := complete{plan: p, graph: p.Graph()} // before the parts are made of it
 	var parts []part
 	for id, conf := range d.parts {
-		if ct := d.owner.Plan().ChainOf(id); ct == nil {
+		by.epoch, by.filling = conf.Epoch, conf.Filling
+		if ct := p.ChainOf(id); ct == nil {
 			delete(d.parts, id)
-		} else {
+		} else if d.complete[id] != by {
 			parts = append(parts, part{ct, conf})
 		}
 	}
-	if err == nil {
+	if err == nil && len(parts) > 0 {
 		var rest []*v1.Update
 		if rest, err = d.install(ctx, true, parts...); err == nil {
 			err = d.Apply(ctx, rest...)
+		}
+	}
+	for _, x := range parts {
+		by.epoch, by.filling = x.conf.Epoch, x.conf.Filling
+		if d.complete[x.ct.ID] = by; err != nil {
+			delete(d.complete, x.ct.ID)
 		}
 	}
 	if err != nil && !Passing(err) { // a lost switch gets everything when it is back

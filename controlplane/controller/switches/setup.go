@@ -90,16 +90,33 @@ func (d *Device) load(ctx context.Context, stream int) error {
 	if d.loadedAt == stream {
 		return nil
 	}
-	entries := map[string]map[string]*v1.TableEntry{}
+	entries := map[string]map[string]stored{}
+	byChain := map[chainTable][]string{} // the keys
+	placed := map[uint8]map[wire.Key]ops.Entry{}
 	for _, table := range d.tables() {
 		list, err := d.Client.ReadTable(ctx, table)
 		if err != nil {
 			return err
 		}
 		d.worked.Store(int64(d.owner.Now()))
-		entries[table] = map[string]*v1.TableEntry{}
-		for _, e := range list {
-			entries[table][p4rt.MatchKey(e)] = e
+		entries[table] = make(map[string]stored, len(list))
+		for _, te := range list {
+			key := p4rt.MatchKey(te)
+			entries[table][key] = store(te)
+			if of, ok := d.chainOf(table, te); ok {
+				byChain[of] = append(byChain[of], key)
+			}
+			if table != "key_index" {
+				continue
+			}
+			k, err := d.readSlot(te)
+			if err != nil {
+				return err
+			}
+			if placed[k.ID.Chain()] == nil {
+				placed[k.ID.Chain()] = map[wire.Key]ops.Entry{}
+			}
+			placed[k.ID.Chain()][k.ID] = k
 		}
 	}
 	list, err := d.Client.ReadGroups(ctx)
@@ -124,31 +141,19 @@ func (d *Device) load(ctx context.Context, stream int) error {
 			return err
 		}
 	}
-	placed := map[uint8]map[wire.Key]ops.Entry{}
-	for _, te := range entries["key_index"] {
-		k, err := d.readSlot(te)
-		if err != nil {
-			return err
-		}
-		if placed[k.ID.Chain()] == nil {
-			placed[k.ID.Chain()] = map[wire.Key]ops.Entry{}
-		}
-		placed[k.ID.Chain()][k.ID] = k
-	}
 	d.placedMu.Lock()
 	d.placed = placed
 	d.placedMu.Unlock()
 	d.entries, d.groups, d.rates, d.loadedAt = entries, groups, rates, stream
-	d.byChain = map[chainTable]map[string]*v1.TableEntry{}
-	for _, table := range []string{"chain_config", "chain_peer"} {
-		for key, te := range entries[table] {
-			if of, ok := d.chainOf(table, te); ok {
-				d.indexChain(of, key, te)
-			}
+	d.byChain = map[chainTable]map[string]stored{}
+	for of, keys := range byChain {
+		for _, key := range keys {
+			d.indexChain(of, key)
 		}
 	}
 	d.swept = nil
 	d.peered = map[uint8]bool{}
+	clear(d.complete)
 	clear(d.parts) // the switch may have been restarted, so only the machine may install earlier content again
 	return nil
 }
@@ -177,8 +182,8 @@ func (d *Device) report() (map[uint8]Report, error) {
 	for _, id := range p.Chains {
 		out[id] = Report{Keys: len(d.KeyEntries(id))}
 	}
-	for _, te := range d.entries["chain_config"] {
-		e, err := info.Decode(te)
+	for _, s := range d.entries["chain_config"] {
+		e, err := info.Decode(s.entry())
 		if err != nil {
 			return nil, err
 		}

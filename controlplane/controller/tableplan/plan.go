@@ -65,6 +65,10 @@ func (p *Plan) Avoid(down map[string]bool) {
 	p.entrances = map[string]map[string][]uint32{}
 }
 
+// Graph returns the network by which the routes go now. As long as it is the same, so are all
+// routes.
+func (p *Plan) Graph() *topology.Graph { return p.around.Load() }
+
 // walk follows the routes from one switch to another and calls enter with each switch on the way,
 // the last included, and the port by which a packet comes in there.
 func (p *Plan) walk(from, to string, enter func(at string, port uint32)) {

@@ -102,7 +102,8 @@ func measure(ctx context.Context, o options) (*Result, error) {
 		err := step.do(limit)
 		cancel()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", step.name, err)
+			text, _ := json.Marshal(b.r)
+			return nil, fmt.Errorf("%s: %w; measured until then: %s", step.name, err, text)
 		}
 	}
 	return &b.r, nil
