@@ -16,7 +16,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -50,12 +52,16 @@ func run(args []string) error {
 	f.IntVar(&o.lease, "lease", 200, "read lease in milliseconds")
 	f.StringVar(&o.controller, "controller", "bin/netcraq-controller", "the controller's program")
 	f.DurationVar(&o.patience, "patience", 10*time.Minute, "time to wait for each step")
+	f.StringVar(&o.until, "until", "restart", "last step to measure: "+strings.Join(stepNames, ", "))
 	f.StringVar(&o.log, "log", "", "file for the controllers' log")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
 	if f.NArg() > 0 {
 		return errors.New("it takes no arguments, only flags")
+	}
+	if !slices.Contains(stepNames, o.until) {
+		return fmt.Errorf("-until %s: give one of %s", o.until, strings.Join(stepNames, ", "))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -22,7 +23,11 @@ type options struct {
 	patience   time.Duration
 	controller string
 	log        string
+	until      string // one of stepNames
 }
+
+// stepNames are the steps in the order in which they are measured.
+var stepNames = []string{"start", "rest", "record", "failover", "takeover", "restart"}
 
 // Result is what was measured with one network. Times are in seconds.
 type Result struct {
@@ -91,19 +96,16 @@ func measure(ctx context.Context, o options) (*Result, error) {
 	if err := b.setUp(); err != nil {
 		return nil, err
 	}
-	for _, step := range []struct {
-		name string
-		do   func(context.Context) error
-	}{{"start", b.start}, {"rest", b.rest}, {"record", b.record}, {"failover", b.failover},
-		{"takeover", b.takeover}, {"restart", b.restart}} {
-		fmt.Fprintf(os.Stderr, "%d switches: %s\n", o.switches, step.name)
+	steps := []func(context.Context) error{b.start, b.rest, b.record, b.failover, b.takeover, b.restart}
+	for i, do := range steps[:slices.Index(stepNames, o.until)+1] {
+		fmt.Fprintf(os.Stderr, "%d switches: %s\n", o.switches, stepNames[i])
 		limit, cancel := context.WithTimeoutCause(ctx, o.patience+o.rest,
 			fmt.Errorf("it takes longer than %v (--patience)", o.patience))
-		err := step.do(limit)
+		err := do(limit)
 		cancel()
 		if err != nil {
 			text, _ := json.Marshal(b.r)
-			return nil, fmt.Errorf("%s: %w; measured until then: %s", step.name, err, text)
+			return nil, fmt.Errorf("%s: %w; measured until then: %s", stepNames[i], err, text)
 		}
 	}
 	return &b.r, nil
