@@ -18,8 +18,8 @@ import (
 const avoidAfter = 50 * time.Millisecond
 
 // avoidAtStart is how long a switch may take to be set up when the controller starts or the switch
-// joins, if that has not begun. A switch that died together with the controller's predecessor is not
-// on record as avoided.
+// joins, if that has not begun. A switch that died together with the controller's predecessor is
+// not on record as avoided.
 const avoidAtStart = 5 * time.Second
 
 // avoidLater makes routes bypass a switch unless it is set up within a time.
