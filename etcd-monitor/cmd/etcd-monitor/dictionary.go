@@ -20,7 +20,7 @@ const (
 	trainWait = 5 * time.Minute // timeout for the whole work; an export of 400 KB takes seconds
 )
 
-// dictionary is the command for dictionaries that compress values.
+// dictionary is the command that manages the dictionaries for compressing values.
 func dictionary(stdout io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dictionary",

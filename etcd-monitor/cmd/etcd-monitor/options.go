@@ -37,7 +37,7 @@ type options struct {
 		domain, name string
 		insecure     bool
 	}
-	towards  transport.TLSInfo // for connections to etcd
+	towards  transport.TLSInfo // TLS for connections to etcd
 	dataDir  string
 	ownEtcd  bool // etcd runs in this process
 	embedded string
@@ -45,7 +45,7 @@ type options struct {
 	listen    []string
 	advertise []string
 	clients   transport.TLSInfo
-	tls       struct { // for connections of clients
+	tls       struct { // TLS for connections of clients
 		min, max string
 		ciphers  []string
 	}
@@ -143,12 +143,12 @@ func (o *options) flagsOfEtcd(f *pflag.FlagSet, without string) {
 	f.StringVar(&o.prefix, "prefix", placement.DefaultPrefix, "prefix of the gateways' own keys in etcd; the controller and all gateways need the same")
 }
 
-// flagReserved is for commands that distinguish clients' keys from the project's own.
+// flagReserved adds the flag of commands that distinguish clients' keys from the project's own.
 func (o *options) flagReserved(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.controllers, "etcd-prefix", []string{defaultControllers}, "prefixes of the controllers' own keys in etcd, as set there. With --controller, clients cannot read, write or watch these keys or those under --prefix")
 }
 
-// reserved are the keys that clients may not use.
+// reserved returns the keys that clients may not use.
 func (o *options) reserved() reserved.Keys {
 	return reserved.With(append(slices.Clone(o.controllers), o.prefix)...)
 }
