@@ -132,8 +132,8 @@ func (c *cli) checkDev(cmd *cobra.Command, o *devOptions) error {
 	return checkListen(o)
 }
 
-// checkEtcd checks the flags of --etcd. An etcd of this machine has the gateway's usual port, so
-// the gateway is elsewhere then.
+// checkEtcd checks the flags of --etcd. An etcd on this machine usually has the gateway's default
+// port, so the gateway then gets another one.
 func checkEtcd(cmd *cobra.Command, o *devOptions) error {
 	e := &o.Etcd
 	switch {
@@ -161,7 +161,7 @@ func checkEtcd(cmd *cobra.Command, o *devOptions) error {
 	return nil
 }
 
-// checkPlaces checks the flags of dev and connect that say where the server is on this machine.
+// checkPlaces checks the flags of dev and connect for the server's addresses on this machine.
 func (c *cli) checkPlaces(o *devOptions) error {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
@@ -193,10 +193,10 @@ func (c *cli) checkPlaces(o *devOptions) error {
 // defaultGateway is the default endpoint of etcd's clients.
 const defaultGateway = "127.0.0.1:2379"
 
-// gatewayBeforeEtcd is where the gateway serves if it is before an etcd that exists already.
+// gatewayBeforeEtcd is the gateway's address if it is in front of an existing etcd.
 const gatewayBeforeEtcd = "127.0.0.1:23790"
 
-// loopback reads a flag's HOST:PORT; "": the flag says none.
+// loopback parses a flag's HOST:PORT. It returns "" for the value none.
 func loopback(flag, address, example string) (string, error) {
 	if address == "none" || address == "" {
 		return "", nil
@@ -258,7 +258,7 @@ func (c *cli) printReady(s *dev.Server, o *devOptions, took time.Duration) {
 	fmt.Fprintf(c.out(), "%s Stop it with Ctrl-C.\n", durability(o))
 }
 
-// durability says what is kept when the process ends.
+// durability describes the data that remain when the process ends.
 func durability(o *devOptions) string {
 	kept := "those of the namespace " + dev.DurableNamespace
 	if len(o.Etcd.Endpoints) > 0 {

@@ -173,7 +173,8 @@ func (c *cli) holding(held *node.Held, command []string) error {
 		"lease": held.Lease()}, fmt.Sprintf("holding %s with token %d", held.Name(), held.Token()))
 }
 
-// announce is show, but if a command uses the standard output it prints text to standard error.
+// announce is like show. But if a command uses the standard output, it prints text to standard
+// error.
 func (c *cli) announce(command []string, v any, text string) error {
 	if len(command) > 0 {
 		_, err := fmt.Fprintln(c.std.Err, text)

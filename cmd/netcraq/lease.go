@@ -168,7 +168,7 @@ func (c *cli) showLeases(leases []node.LeaseState) error {
 	return t.Flush()
 }
 
-// holderOf names a lease's holder, as well as it is known.
+// holderOf describes a lease's holder, as far as it is known.
 func holderOf(l node.LeaseState) string {
 	switch {
 	case l.Holder != "":

@@ -236,7 +236,7 @@ func (c *cli) chainAddKey() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				spec.Value = append([]byte{}, v...) // never nil, because the empty value is a value
+				spec.Value = append([]byte{}, v...) // not nil even if empty: nil means no value
 			}
 			ch, err := c.chainOf(cmd.Context(), chain)
 			if err != nil {

@@ -24,14 +24,15 @@ func isPlugin(argv0 string) bool {
 
 // plugin is how kubectl netcraq reaches a cluster: through kubectl, in an agent's container.
 type plugin struct {
-	kubectl    string // the program
+	kubectl    string // path of kubectl
 	kubeconfig string
 	context    string
 	namespace  string
 	node       string
 }
 
-// agentsLabel selects all agents, leadsLabel those on nodes where a controller may run.
+// agentsLabel selects all agents. leadsLabel selects the agents on nodes where a controller may
+// run.
 const (
 	agentsLabel = "app.kubernetes.io/name=netcraq-agent"
 	leadsLabel  = agentsLabel + ",app.kubernetes.io/component=control-plane"
@@ -130,7 +131,7 @@ func (p *plugin) pod(ctx context.Context) (string, error) {
 	if first == "" {
 		return "", fmt.Errorf("no agent runs %s, in the namespace %s: is NetCRAQ installed there? --namespace gives another one, --node another node", what, p.namespace)
 	}
-	return first, nil // not ready, but doctor must work there
+	return first, nil // not ready, but doctor must work in such a pod
 }
 
 // command is kubectl with the options that select the cluster.
