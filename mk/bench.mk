@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Measurements. Each prints a table and keeps its results in out/.
+# Benchmarks. Each prints a table and writes its results to out/.
 
 BENCHES := bench bench-etcd bench-clients bench-cores bench-guarantees bench-kernel bench-nodeapi bench-streams bench-arrow bench-pipelets
 .PHONY: $(BENCHES) figures figures-quick timeline hot-keys replay netchain compare bin/netcraq-bench-jetstream

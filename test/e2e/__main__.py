@@ -112,7 +112,7 @@ def on(node: str, command: list[str]) -> int:
 
 
 def facts() -> dict[str, str]:
-    """The machine and versions that the measured numbers belong to."""
+    """The machine and the versions with which the numbers are measured."""
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=settings.ROOT, capture_output=True, text=True, check=False
     ).stdout.strip()

@@ -13,8 +13,8 @@ KEYS, VERSIONS = 8, 20
 
 def streams(cluster: Cluster) -> str:
     """Pods follow a service's keys by push, while another node's pod writes the keys. A pod of
-    another namespace can map none of the stream, although a Role lets it read the keys (`node-api`
-    grants that).
+    another namespace cannot map the stream's memory, although a Role that the check `node-api`
+    creates lets it read the keys.
     """
     known, _ = languages()
     doors, told = own(cluster), []
