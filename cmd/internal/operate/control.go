@@ -483,7 +483,7 @@ func (c *cli) sessionCommand() *cobra.Command {
 		},
 	}
 	lease.Flags().IntVar(&count, "count", 1, "number of sessions to lease")
-	lease.Flags().StringVar(&address, "address", "", "address of the host that will use them (default: this host's address towards the chains)")
+	lease.Flags().StringVar(&address, "address", "", "address of the host that will use the sessions (default: this host's address towards the chains)")
 	keep := &cobra.Command{
 		Use: "keep LEASE", Short: "Extend a lease", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

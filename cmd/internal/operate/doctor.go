@@ -30,7 +30,7 @@ With --cluster, the command checks NetCRAQ in a Kubernetes cluster instead, thro
 
 %s
 
-Levels: ok; note (good to know); unseen; warning (it works, but not as well, or not for long); problem (NetCRAQ, or a part of it, does not work like this).
+Levels: ok; note (good to know); unseen; warning (it works, but not as well, or not for long); problem (NetCRAQ, or a part of it, does not work).
 The exit code is 5 if there is a problem, otherwise 0.`
 
 // doctorCommand checks the machine that it runs on.
@@ -85,7 +85,7 @@ func (c *cli) doctorCommand() *cobra.Command {
 	f.StringVar(&o.EtcdCA, "etcd-cacert", "", "`FILE` with the CA certificates that must have signed etcd's certificate (PEM)")
 	f.StringVar(&o.EtcdCert, "etcd-cert", "", "`FILE` with the certificate to present to etcd (PEM)")
 	f.StringVar(&o.EtcdKey, "etcd-key", "", "`FILE` with the private key of --etcd-cert (PEM)")
-	f.StringSliceVar(&files, "certificate", nil, "more certificates to check, besides kubeadm's: `FILE`, or FILE=NAME to check the name or address, too")
+	f.StringSliceVar(&files, "certificate", nil, "certificates to check in addition to kubeadm's: `FILE`, or FILE=NAME to check the name or address, too")
 	f.StringSliceVar(&o.ServedCertificates, "tls-server", nil, "TLS servers to check, as `HOST:PORT` (default: the agent, at this machine's addresses)")
 	if c.plugin == nil { // the plugin has such flags for all commands
 		f.StringVar(&in.Namespace, "system-namespace", cluster.NamespaceDefault, "`NAMESPACE` of the cluster's agents")

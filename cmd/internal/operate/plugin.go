@@ -38,14 +38,14 @@ const (
 	leadsLabel  = agentsLabel + ",app.kubernetes.io/component=control-plane"
 )
 
-const pluginHelp = `kubectl netcraq is netcraqctl, run by kubectl in the container of an agent of the cluster: whoever may exec there may ask the controller. By default it is one on a
-control-plane node; --node names another, whose machine doctor then looks at. With --admin or --server (or $NETCRAQ_ADMIN) it runs here, as netcraqctl does.
+const pluginHelp = `kubectl netcraq runs netcraqctl in the container of one of the cluster's agents, through kubectl. Whoever may exec there may use the controller. By default, the agent is on a
+control-plane node. --node names another node, which doctor then checks. With --admin or --server (or $NETCRAQ_ADMIN), the command runs on this machine, as netcraqctl does.
 
 `
 
 func (p *plugin) flags(f *pflag.FlagSet) {
 	f.StringVar(&p.kubeconfig, "kubeconfig", "", "kubectl's `FILE` with the address of the API server")
-	f.StringVar(&p.context, "context", "", "`CONTEXT` of that file")
+	f.StringVar(&p.context, "context", "", "`CONTEXT` of the --kubeconfig")
 	f.StringVar(&p.namespace, "namespace", "netcraq-system", "`NAMESPACE` of the agents")
 	f.StringVar(&p.node, "node", "", "run the command in the agent of this `NODE` (default: a ready control-plane node)")
 }
