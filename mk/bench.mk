@@ -17,7 +17,7 @@ hot-keys: build ### show hot etcd keys moving into the network (KEEP=1)
 	@$(ETCD)
 	@$(SUDO) $(PYTHON) experiments/hot_keys.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) $(if $(KEEP),--keep)
 
-replay: build ### replay what a real Kubernetes asked of its etcd, through the gateway
+replay: build ### replay a real cluster's etcd requests through the gateway
 	@$(ETCD)
 	@$(SUDO) $(PYTHON) experiments/trace_replay.py
 

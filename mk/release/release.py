@@ -357,10 +357,12 @@ def compare(one: Path, other: Path, in_part: bool = False) -> list[str]:
 def main() -> int:
     """Run the command, and return its exit code."""
     parser = argparse.ArgumentParser(prog="make release", description="build a release from a clean checkout")
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="the folder (default: dist)")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder for the artifacts (default: dist)")
     parser.add_argument("--go", default="go")
-    parser.add_argument("--check", action="store_true", help="build it again, and compare the bytes")
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--check", action="store_true", help="build the release again, and compare the bytes")
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"parts to build, of {', '.join(PARTS)} (default: all)"
+    )
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"there is no part {', '.join(sorted(unknown))}; the parts are {', '.join(PARTS)}")

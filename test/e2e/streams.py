@@ -20,7 +20,7 @@ def streams(cluster: Cluster) -> str:
     doors, told = own(cluster), []
     commands = {language: command for language, command in known.items() if language != "Node.js"}
     for i, (language, command) in enumerate(commands.items()):
-        here, writer = doors[-1 - i], doors[0]  # the other namespace's pod is on the last node
+        here, writer = doors[-1 - i], doors[0]  # the last node also has the other namespace's pod
         prefix, last, stream = f"prices-{i}/", "gold", f"follow-{i}"
         keys = [f"{prefix}{key}" for key in range(KEYS)]
         follower = Program(cluster, SPACE, here.pod, *command, "follow", stream, prefix, last, str(KEYS))

@@ -35,7 +35,10 @@ def pytest_addoption(parser):
     they compute.
     """
     parser.addoption(
-        "--lane", default="1/1", metavar="I/N", help="of these tests, only the part I of N that are about as long"
+        "--lane",
+        default="1/1",
+        metavar="I/N",
+        help="run only part I of N parts of these tests, which take about the same time",
     )
 
 
