@@ -26,7 +26,7 @@ import (
 const (
 	sharedPrefix   = "/netcraq-dev/"
 	sharedOwner    = "/netcraq-dev:owner"
-	sharedReserved = "/netcraq-dev" // prefix of both
+	sharedReserved = "/netcraq-dev" // prefix of sharedPrefix and sharedOwner
 
 	etcdWait        = 5 * time.Second // timeout for an answer
 	ownerTTLSeconds = 10
