@@ -65,7 +65,7 @@ class Done:
         )
 
 
-# ---- Where batches come from ----
+# ---- Sources of batches ----
 
 
 def received(path: str) -> Iterator[pa.RecordBatch]:
@@ -116,7 +116,7 @@ def made(o: argparse.Namespace, files: arrow.Files | None) -> Iterator[pa.Record
         del columns
 
 
-# ---- Where they go to ----
+# ---- Destinations of batches ----
 
 
 def sent(paths: list[str]) -> Callable[[pa.RecordBatch], None]:
@@ -241,22 +241,20 @@ def main() -> None:
     """Parse the arguments and run."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--socket", required=True)
-    parser.add_argument("--source", default="", help="a stream, or ipc:PATH; if left out, it makes batches")
-    parser.add_argument("--to", default="", help="a stream, or ipc:PATH,PATH; if left out, it adds them up")
-    parser.add_argument("--change", type=int, default=-1, help="the column that is made anew")
-    parser.add_argument("--copy", action="store_true", help="copy all columns before it passes them on")
-    parser.add_argument(
-        "--parquet", default="", help="a folder whose Parquet files it decodes, in turn, without an end"
-    )
-    parser.add_argument("--cache", action="store_true", help="with the node's cache")
+    parser.add_argument("--source", default="", help="a stream, or ipc:PATH; if left out, the program makes batches")
+    parser.add_argument("--to", default="", help="a stream, or ipc:PATH,PATH; if left out, the program sums up batches")
+    parser.add_argument("--change", type=int, default=-1, help="number of the column to compute again")
+    parser.add_argument("--copy", action="store_true", help="copy all columns before passing them on")
+    parser.add_argument("--parquet", default="", help="a folder whose Parquet files to decode, in turn, until stopped")
+    parser.add_argument("--cache", action="store_true", help="use the node's cache")
     parser.add_argument("--rows", type=int, default=1 << 17)
     parser.add_argument("--columns", type=int, default=4)
-    parser.add_argument("--touch", type=int, default=None, help="number of columns whose values it reads")
+    parser.add_argument("--touch", type=int, default=None, help="number of columns whose values to read")
     parser.add_argument("--batches", type=int, default=0, help="number of batches to make; 0: until the program ends")
     parser.add_argument("--keep", type=int, default=4, help="number of batches to keep")
     parser.add_argument("--trusted", action="store_true")
-    parser.add_argument("--ring", action="store_true", help="in the stream's own memory, without files")
-    parser.add_argument("--rewritable", action="store_true", help="of files that are used again")
+    parser.add_argument("--ring", action="store_true", help="write batches to the stream's ring, without files")
+    parser.add_argument("--rewritable", action="store_true", help="use files that are reused")
     o = parser.parse_args()
     done = Done()
     if o.cache or (not o.ring and not all(not x or x.startswith("ipc:") for x in (o.source, o.to))):

@@ -3,12 +3,13 @@
 """Measure switches side by side (``make bench``): queries a second and latency of NetCRAQ on eBPF
 at tc and at XDP, on the interpreter, and on BMv2.
 
-All run the same compiled program on the same links in one run, one after the other and again from
-the start for each repetition, so that a machine that gets slower meets all of them. The load comes
-from the kernel (``netcraqctl bench --kernel``): a program at the client's interface turns each
-answer into the next query and compares every value. Its own limit is measured the same way, against
-a program that only swaps addresses (*reflector*); where a switch comes near that limit, the figure
-is a lower bound and the table says so. docs/benchmarks/switch.md explains the columns.
+All switches run the same compiled program on the same links, one after the other, and each
+repetition runs all of them again. So if the machine gets slower during the run, that affects all of
+them. The load comes from the kernel (``netcraqctl bench --kernel``): a program at the client's
+interface turns each answer into the next query and compares every value. Its own limit is measured
+the same way, against a program that only swaps addresses (*reflector*); where a switch comes near
+that limit, the figure is a lower bound and the table says so. docs/benchmarks/switch.md explains
+the columns.
 """
 
 from __future__ import annotations
@@ -368,19 +369,19 @@ def numbers(text: str) -> list[int]:
 def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=0.7, help="of each measurement (default: 0.7)")
-    parser.add_argument("--repetitions", type=int, default=3, help="of all of them (default: 3)")
+    parser.add_argument("--seconds", type=float, default=0.7, help="length of each measurement (default: 0.7)")
+    parser.add_argument("--repetitions", type=int, default=3, help="repetitions of all measurements (default: 3)")
     parser.add_argument(
         "--engines",
         default="ebpf,interp,BMv2",
         type=lambda text: text.split(","),
-        help="with commas (default: ebpf,interp,BMv2)",
+        help="engines, with commas (default: ebpf,interp,BMv2)",
     )
     parser.add_argument("--bits", default=[128, 8192], type=numbers, help="VALUE_BITS, with commas (default: 128,8192)")
     parser.add_argument(
-        "--chains", default=[1, 4], type=numbers, help="lengths, with commas: 1, 4 or both (default: 1,4)"
+        "--chains", default=[1, 4], type=numbers, help="lengths of chains, with commas: 1, 4 or both (default: 1,4)"
     )
-    parser.add_argument("--quick", action="store_true", help="one short repetition: a look, not a measurement")
+    parser.add_argument("--quick", action="store_true", help="one short repetition, to see whether the benchmark works")
     parser.add_argument(
         "--out", type=Path, default=ROOT / "out" / "bench.json", help="file for the results (default: out/bench.json)"
     )

@@ -192,7 +192,7 @@ def measure(case: Case, way: str, seconds: float, parquets: str) -> dict[str, An
         stack.callback(share.close)
         pid, _ = stack.enter_context(broker([str(COMMAND), "serve", "--socket", where], share, 0))
         with node.connect(where) as client:
-            size = 256 << 10 if way == "ring" else 1024  # of one record, which has 700 bytes, or of one batch
+            size = 256 << 10 if way == "ring" else 1024  # bytes: one batch, or one record of 700
             for n in range(case.count + 1 if case.part == CHAIN else 1):
                 client.open_stream(f"s{n}", {"partitions": 1, "objectBytes": size, "objects": OBJECTS})
         loads: list[tuple[str, Load]] = []
@@ -200,7 +200,7 @@ def measure(case: Case, way: str, seconds: float, parquets: str) -> dict[str, An
             load = Load([sys.executable, str(STEP), *options])
             stack.callback(load.close)
             loads.append((role, load))
-        for _, load in reversed(loads):  # readers first
+        for _, load in reversed(loads):  # start the readers first
             load.say()
         all_of = [load for _, load in loads]
         lasts = [load for role, load in loads if role == "last"]
@@ -281,8 +281,8 @@ def spread(values: list[float]) -> str:
 
 def judge(todo: list[Case], measured: Measured) -> list[Aim]:
     """The aims: three times the rate of Arrow IPC over sockets with eight consumers, and memory
-    that does not grow with the consumers. The paper reports 1.5 to 9.5 times for its pipelines, and
-    2.8 where several read the same input.
+    that does not grow with the consumers. The paper (Zerrow) reports 1.5 to 9.5 times for its
+    pipelines, and 2.8 times where several programs read the same input.
     """
     out = []
     for case in todo:

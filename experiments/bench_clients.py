@@ -152,8 +152,8 @@ def table(found: dict[str, list[dict[str, float]]]) -> Table:
 def main() -> int:
     """Run the benchmark and return the exit status."""
     parser = argparse.ArgumentParser(prog="bench_clients.py", description="Measure what a request costs a client.")
-    parser.add_argument("--seconds", type=float, default=1.5, metavar="N", help="of each slice (default 1.5)")
-    parser.add_argument("--repetitions", type=int, default=4, metavar="N", help="of everything (default 4)")
+    parser.add_argument("--seconds", type=float, default=1.5, metavar="N", help="length of each slice (default 1.5)")
+    parser.add_argument("--repetitions", type=int, default=4, metavar="N", help="number of repetitions (default 4)")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "bench-clients.json", metavar="FILE")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     parser.add_argument("--at-once", type=int, help=argparse.SUPPRESS)

@@ -47,7 +47,9 @@ class Failed(Exception):
 
 
 def topology() -> Any:
-    """One switch with two hosts is the chain. The line has a second switch because it needs two."""
+    """A line in which one switch with two hosts is the whole chain. The second switch is not a
+    member; a line needs at least two.
+    """
     from topologies import p4app
 
     content = p4app.line(2, lease_ms=2000)
@@ -120,8 +122,10 @@ def table(found: dict[str, dict[str, list[dict[str, float]]]]) -> Table:
 def main() -> int:
     """Run the benchmark and return the exit status."""
     parser = argparse.ArgumentParser(prog="bench_cores.py", description="Two clients at two ports, beside one.")
-    parser.add_argument("--seconds", type=float, default=0.3, metavar="N", help="of each slice (default 0.3)")
-    parser.add_argument("--turns", type=int, default=8, metavar="N", help="of three slices each (default 8)")
+    parser.add_argument("--seconds", type=float, default=0.3, metavar="N", help="length of each slice (default 0.3)")
+    parser.add_argument(
+        "--turns", type=int, default=8, metavar="N", help="number of turns, of three slices each (default 8)"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "bench-cores.json", metavar="FILE")
     options = parser.parse_args()
     cpus = sorted(os.sched_getaffinity(0))

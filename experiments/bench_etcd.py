@@ -194,9 +194,9 @@ def arguments() -> argparse.ArgumentParser:
         prog="bench_etcd.py", description="Measure the gateway with placed keys against plain etcd."
     )
     launch.add_switch_arguments(parser)
-    parser.add_argument("--keys", type=int, default=10_000, metavar="N", help="keys (default 10000)")
+    parser.add_argument("--keys", type=int, default=10_000, metavar="N", help="number of keys (default 10000)")
     parser.add_argument(
-        "--seconds", type=float, default=3, metavar="N", help="of each measurement under load (default 3)"
+        "--seconds", type=float, default=3, metavar="N", help="length of each measurement under load (default 3)"
     )
     parser.add_argument(
         "--warm",
@@ -205,15 +205,21 @@ def arguments() -> argparse.ArgumentParser:
         metavar="N",
         help="seconds to wait for half of the reads to be hits (default 60)",
     )
-    parser.add_argument("--repetitions", type=int, default=4, metavar="N", help="of each measurement (default 4)")
+    parser.add_argument(
+        "--repetitions", type=int, default=4, metavar="N", help="repetitions of each measurement (default 4)"
+    )
     parser.add_argument(
         "--etcd",
         default=etcd_program(),
         metavar="PROGRAM",
-        help="etcd itself (default: bin/etcd, which make bench-etcd builds of the version in go.mod, or the one on PATH)",
+        help="etcd itself (default: bin/etcd, which make bench-etcd builds in the version in go.mod, or the one on PATH)",
     )
     parser.add_argument(
-        "--total", type=int, default=20_000, metavar="N", help="requests of each of etcd's benchmark (default 20000)"
+        "--total",
+        type=int,
+        default=20_000,
+        metavar="N",
+        help="requests of each run of etcd's benchmark (default 20000)",
     )
     parser.add_argument(
         "--out", type=Path, default=ROOT / "out" / "bench-etcd.json", metavar="FILE", help="default out/bench-etcd.json"

@@ -311,13 +311,15 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bench_nodeapi.py", description="Measure the node API beside gRPC, with clients in three languages."
     )
-    parser.add_argument("--seconds", type=float, default=1, metavar="N", help="of each measurement (default 1)")
-    parser.add_argument("--repetitions", type=int, default=5, metavar="N", help="of each, in turn (default 5)")
+    parser.add_argument("--seconds", type=float, default=1, metavar="N", help="length of each measurement (default 1)")
+    parser.add_argument(
+        "--repetitions", type=int, default=5, metavar="N", help="repetitions of each measurement (default 5)"
+    )
     parser.add_argument(
         "--node-api",
         default="",
         metavar="SOCKET",
-        help="of a server that runs (with make run, for example), whose coordination is measured, too",
+        help="address of a running server (of make run, for example), to measure its coordination, too",
     )
     parser.add_argument("--languages", nargs="+", choices=LANGUAGES, default=list(LANGUAGES), metavar="LANGUAGE")
     parser.add_argument(
@@ -325,7 +327,7 @@ def arguments() -> argparse.ArgumentParser:
         type=Path,
         default=ROOT / "out" / "bench-nodeapi.json",
         metavar="FILE",
-        help="default out/bench-nodeapi.json",
+        help="file for the results (default out/bench-nodeapi.json)",
     )
     return parser
 

@@ -103,7 +103,7 @@ def main() -> int:
     """Print the pages and return the exit status."""
     parser = argparse.ArgumentParser(prog="bench_page.py", description="Print runs of benchmarks as Markdown.")
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="file that a benchmark wrote: out/bench.json"
+        "files", nargs="+", type=Path, metavar="FILE", help="file of a benchmark, for example out/bench.json"
     )
     for path in parser.parse_args().files:
         try:

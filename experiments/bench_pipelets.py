@@ -4,11 +4,12 @@
 different from its records. The measured time is from a record's put to its arrival at each client's
 destination.
 
-This is the experiment of Taras Priadka's article "Pipelet" (docs/pipelets.md cites it). It compares
-clients that read the source themselves with a synchronizer, and that with one that merges clients
-of the same source. The article's figure was measured with Zed lakes and Python on a Kubernetes
-node, so only its form is comparable with ours, not its numbers. Our polling clients are goroutines
-of one Go process, so they cost less than pods.
+This is the experiment of Taras Priadka's article "Pipelet" (docs/pipelets.md cites it). It makes
+two comparisons: of clients that read the source themselves to clients of a synchronizer, and of a
+synchronizer that does not merge clients of the same source to one that does. The article's figure
+was measured with Zed lakes and Python on a Kubernetes node, so only its form is comparable with
+ours, not its numbers. Our polling clients are goroutines of one Go process, so they cost less than
+pods.
 
 Each way is measured in each round, in turn; ratios are within a round. ``out/bench-pipelets.json``
 has every round. ``out/bench-pipelets.svg`` and ``.png`` show the distributions, and how much later
@@ -178,13 +179,19 @@ def draw(rounds: list[dict[str, Any]], folder: Path) -> list[Path]:
 def main() -> int:
     """Measure, store, draw and print."""
     parser = argparse.ArgumentParser(description="Records from a source to clients: by polling, and by pipelets.")
-    parser.add_argument("--clients", type=int, default=100, metavar="N", help="default 100")
+    parser.add_argument("--clients", type=int, default=100, metavar="N", help="number of clients (default 100)")
     parser.add_argument("--rate", type=float, default=10, metavar="N", help="records a second (default 10)")
     parser.add_argument("--size", type=int, default=1024, metavar="N", help="bytes of a record (default 1024)")
-    parser.add_argument("--seconds", type=float, default=20, metavar="N", help="of each run (default 20)")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of all ways, in turn (default 3)")
-    parser.add_argument("--quick", action="store_true", help="one round of 4 seconds: whether it works")
-    parser.add_argument("--out", type=Path, default=ROOT / "out", metavar="DIR", help="default out/")
+    parser.add_argument("--seconds", type=float, default=20, metavar="N", help="length of each run (default 20)")
+    parser.add_argument(
+        "--rounds", type=int, default=3, metavar="N", help="rounds, each of all ways in turn (default 3)"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="one round of 4 seconds, to see whether the benchmark works"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "out", metavar="DIR", help="folder for the results (default out/)"
+    )
     options = parser.parse_args()
     end_orderly()
     if options.quick:

@@ -30,7 +30,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Aim:
-    """A measurement next to the aim, or a paper's figure."""
+    """A measurement, and the aim or the paper's figure that it is compared with."""
 
     what: str
     measured: str
@@ -69,7 +69,7 @@ class HasPart(Protocol):
 
     @property
     def part(self) -> str:
-        """The part of the benchmark that it belongs to."""
+        """The part of the benchmark to which the case belongs."""
 
 
 C = TypeVar("C", bound=HasPart)
@@ -93,10 +93,18 @@ class Bench:
         parser = argparse.ArgumentParser(prog=f"{self.name}.py", description=self.description)
         seconds = f"of each run (default {self.seconds:g})"
         parser.add_argument("--seconds", type=float, default=self.seconds, metavar="N", help=seconds)
-        parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of all cases, in turn (default 3)")
-        parser.add_argument("--parts", nargs="+", metavar="WORD", help="only those parts whose names have one of these")
-        parser.add_argument("--quick", action="store_true", help="a few cases, one round: whether it works")
-        parser.add_argument("--out", type=Path, default=ROOT / "out", metavar="DIR", help="default out/")
+        parser.add_argument(
+            "--rounds", type=int, default=3, metavar="N", help="rounds, each of all cases in turn (default 3)"
+        )
+        parser.add_argument(
+            "--parts", nargs="+", metavar="WORD", help="only the parts whose names contain one of these words"
+        )
+        parser.add_argument(
+            "--quick", action="store_true", help="a few cases and one round, to see whether the benchmark works"
+        )
+        parser.add_argument(
+            "--out", type=Path, default=ROOT / "out", metavar="DIR", help="folder for the results (default out/)"
+        )
         return parser
 
     def main(

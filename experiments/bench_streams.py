@@ -225,7 +225,7 @@ class Load:
         return line
 
     def say(self) -> None:
-        """Make it start, or answer with a mark."""
+        """Make the process start, or answer with a mark."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write("\n")
@@ -234,12 +234,12 @@ class Load:
             self._expect("nothing")
 
     def mark(self) -> dict[str, Any]:
-        """Return its answer."""
+        """Return the process's answer."""
         found: dict[str, Any] = json.loads(self._expect())
         return found
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         assert self.process.stdin and self.process.stdout and self.process.stderr
         with suppress(OSError):
             self.process.stdin.close()
@@ -307,7 +307,7 @@ def serving(case: Case, way: str, share: Share) -> Iterator[tuple[int, list[str]
 
 
 def shares(partitions: int, among: int, number: int) -> str:
-    """The partitions of one of several processes."""
+    """The partitions that one of several processes handles."""
     return ",".join(str(n) for n in range(partitions) if n % among == number)
 
 
@@ -335,7 +335,7 @@ def measure(case: Case, way: str, share: Share, seconds: float) -> dict[str, Any
         loads = consumers + producers
         for load in loads:
             load.say()
-        time.sleep(max(0.3, seconds / 2))  # until all are running, and rings are full if consumers are slow
+        time.sleep(max(0.3, seconds / 2))  # until all run, and slow consumers' rings are full
         first, used, busy = marks(loads), all_cpu_seconds(pid), machine_seconds()
         begun = time.monotonic()
         time.sleep(seconds)
@@ -432,7 +432,7 @@ def go(options: argparse.Namespace, todo: list[Case], say: Callable[[str], None]
 
 
 def median(rounds: list[dict[str, Any]], what: str) -> float:
-    """The median over the rounds; of a list, its sum counts."""
+    """The median over the rounds. If a round's value is a list, its sum counts."""
     return statistics.median(sum(r[what]) if isinstance(r[what], list) else r[what] for r in rounds)
 
 

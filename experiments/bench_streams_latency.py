@@ -148,7 +148,9 @@ def median(rounds: Rounds, way: str, what: str, which: str) -> float:
 
 
 def judge(rounds: Rounds) -> dict[str, Any] | None:
-    """Compare with the aim, a tenth of etcd's watch; None if there is no etcd."""
+    """Compare the latency of push with the aim, a tenth of the latency of etcd's watch. Return None
+    unless every round measured etcd.
+    """
     if not all("etcd" in r for r in rounds):
         return None
     found = {
@@ -184,9 +186,13 @@ def arguments() -> argparse.ArgumentParser:
         description="Measure the time from a commit until a consumer or an etcd watch receives it.",
     )
     launch.add_switch_arguments(parser)
-    parser.add_argument("--writes", type=int, default=1000, metavar="N", help="of a round, by each way (default 1000)")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="default 3")
-    parser.add_argument("--out", type=Path, default=ROOT / "out", metavar="DIR", help="default out/")
+    parser.add_argument(
+        "--writes", type=int, default=1000, metavar="N", help="writes of a round by each way (default 1000)"
+    )
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="number of rounds (default 3)")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "out", metavar="DIR", help="folder for the results (default out/)"
+    )
     return parser
 
 

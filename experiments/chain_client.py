@@ -8,15 +8,15 @@ what it did and saw::
     {"ops": [["get", KEY_ID, AT], ["put", KEY_ID, AT], ...]}    AT: seconds on the machine's monotonic clock; null: at once
     {"loop": {"kind": "get", "keys": [KEY_ID, ...], "start": T, "until": T, "seed": N, "pause": SECONDS}}
                                                                 as fast as answers come, by Zipf's law
-    "stop"                                                      ends a loop whose "until" is null; no answer of its own
+    "stop"                                                      ends a loop whose "until" is null; it has no answer of its own
 
     {"done": [[kind, KEY_ID, NUMBER or DIGEST, ASKED, ANSWERED, PACKETS, WHAT WENT WRONG or null, TOOK], ...]}
 
-A put writes :func:`value_of` the key's next number; a get is answered with the :func:`digest` of
-all that it returned, so that the values themselves, which are long and many, stay here. The times
-are of the machine's monotonic clock, which is the same in every host. TOOK is the time from the
-first packet to the answer: at the socket, without what the client needs to make the one and read
-the other, which is not the same for all kinds of clients.
+A put writes :func:`value_of` the key's next number; the answer to a get has only the :func:`digest`
+of the returned value, because values are long and many. The times are of the machine's monotonic
+clock, which is the same in every host. TOOK is the time at the socket from the first sent packet to
+the received answer. It excludes the client's time to encode and decode them, which differs between
+the kinds of clients.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Timed:
 
 
 def told() -> bool:
-    """Whether a line has arrived since the last one was read: it can only be "stop"."""
+    """Whether a further line of input has arrived. During a loop, it can only be "stop"."""
     return bool(select.select([sys.stdin], [], [], 0)[0])
 
 

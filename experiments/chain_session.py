@@ -39,7 +39,7 @@ class RunError(Exception):
 
 
 def writer_of(topology: p4app.Topology) -> p4app.Host:
-    """The host that writes: the first one at the head."""
+    """The host that writes: the first host at the head."""
     return next(iter(topology.hosts_at(topology.chains[0].members[0])), next(iter(topology.hosts.values())))
 
 
@@ -52,12 +52,12 @@ class Client:
     process: Any
 
     def tell(self, message: dict[str, Any] | str) -> None:
-        """Send it a job, or end its loop."""
+        """Send the client a job, or end its loop."""
         self.process.stdin.write(json.dumps(message) + "\n")
         self.process.stdin.flush()
 
     def hear(self) -> dict[str, Any]:
-        """Wait for its answer."""
+        """Wait for the client's answer."""
         line = self.process.stdout.readline()
         if not line:
             raise RunError(f"the client in {self.host} ended: {self.process.stderr.read().strip()}")
@@ -101,8 +101,8 @@ class ChainRun:
         self.writer: Client | None = None
         self.phases: dict[str, Queries] = {}
         self.facts: dict[str, Any] = {}
-        self._epoch = 0  # of the chain's configuration when the keys were placed
-        self._numbers: dict[int, dict[str, int]] = {}  # by key: the number of each of its values, by digest
+        self._epoch = 0  # epoch of the chain's configuration when the keys were placed
+        self._numbers: dict[int, dict[str, int]] = {}  # by key: its values' numbers, by digest
 
     # ---- Keys ----
 

@@ -100,7 +100,7 @@ def arguments() -> argparse.ArgumentParser:
         type=launch.seconds,
         default=2,
         metavar="SECONDS",
-        help="of reads at every switch and writes at the head (default 2)",
+        help="length of the reads at every switch and writes at the head (default 2)",
     )
     parser.add_argument(
         "--out",
@@ -160,8 +160,8 @@ def picture(topology: p4app.Topology) -> Text:
 
 
 def _arrow(name: str, width: int, place: int, members: int) -> str:
-    """Return a member in the middle of its column, with its part of the arrows to its
-    neighbours.
+    """Return a member's name in the middle of its column, with the column's part of the arrows to
+    the neighbours.
     """
     left = (width - len(name)) // 2
     right = width - len(name) - left

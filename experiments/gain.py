@@ -244,8 +244,8 @@ def check_answered(report: dict[str, Any], way: str, *operations: str) -> None:
 
 
 def cost_of_kill(report: dict[str, Any], operation: str) -> dict[str, Any]:
-    """Return what a killed switch did to the requests of an operation. longest_ms is None if none
-    of them was answered.
+    """Return what a killed switch did to the requests of an operation. longest_ms is None if no
+    request was answered.
     """
     of = report["ops"].get(operation, {"queries": 0, "ok": 0, "lost": 0, "failed": 0, "over10ms": 0})
     return {
@@ -331,8 +331,8 @@ def saved(result: dict[str, Any], way: str) -> str:
 
 
 def slower_than(of: dict[str, Any], base: dict[str, Any]) -> str:
-    """Return which latencies are longer than etcd's, and by how much; "" if none is, to one
-    digit.
+    """Return the latencies that are longer than etcd's, and by how much, rounded to one digit; ""
+    if none is longer.
     """
     times = {what: of[f"{what}_us"] / base[f"{what}_us"] for what in ("p50", "p99")}
     longer = " and ".join(f"{what} {by:,.1f}" for what, by in times.items() if by > 1.05)
@@ -401,18 +401,26 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gain.py", description="Show what the switches gain for a busy etcd.")
     parser.add_argument("--nodes", type=int, default=4, metavar="N", help="switches in a ring, 3 to 8 (default 4)")
     launch.add_switch_arguments(parser)
-    parser.add_argument("--keys", type=int, default=500, metavar="N", help="keys of the mix (default 500)")
+    parser.add_argument("--keys", type=int, default=500, metavar="N", help="number of keys in the mix (default 500)")
     parser.add_argument(
         "--seconds", type=launch.seconds, default=2, metavar="N", help="length of each measurement (default 2)"
     )
     parser.add_argument(
-        "--warm", type=launch.seconds, default=40, metavar="N", help="seconds for keys to be placed within (default 40)"
+        "--warm",
+        type=launch.seconds,
+        default=40,
+        metavar="N",
+        help="time limit in seconds for placing keys (default 40)",
     )
     parser.add_argument(
         "--bin", default="bin", metavar="DIR", help="folder of the programs that make load (default bin)"
     )
     parser.add_argument(
-        "--out", type=Path, default=ROOT / "out" / "gain.json", metavar="FILE", help="default out/gain.json"
+        "--out",
+        type=Path,
+        default=ROOT / "out" / "gain.json",
+        metavar="FILE",
+        help="file for the results (default out/gain.json)",
     )
     return parser
 

@@ -190,7 +190,7 @@ def show(console: Console, engine: str, results: list[dict[str, Any]]) -> None:
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engines", default="tc,xdp,interp", help="with commas (default: tc,xdp,interp)")
+    parser.add_argument("--engines", default="tc,xdp,interp", help="engines, with commas (default: tc,xdp,interp)")
     parser.add_argument("--rounds", type=int, default=10, help="number of rounds (default: 10)")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "guarantees.json")
     options = parser.parse_args()

@@ -143,29 +143,40 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--profile", type=int, choices=sealed, default=1024, help="width of a value in bits (default 1024)"
     )
-    parser.add_argument("--keys", type=int, default=1000, metavar="N", help="keys (default 1000)")
-    parser.add_argument("--value-size", type=int, default=64, metavar="BYTES", help="of each value (default 64)")
+    parser.add_argument("--keys", type=int, default=1000, metavar="N", help="number of keys (default 1000)")
+    parser.add_argument("--value-size", type=int, default=64, metavar="BYTES", help="size of each value (default 64)")
     parser.add_argument("--zipf", type=float, default=0.99, metavar="S", help="exponent of Zipf's law (default 0.99)")
     parser.add_argument("--mix", default="get=95,put=5", help="operations and their shares (default get=95,put=5)")
     parser.add_argument(
-        "--outstanding", type=int, default=8, metavar="N", help="queries on their way at once (default 8)"
+        "--outstanding", type=int, default=8, metavar="N", help="number of outstanding queries (default 8)"
     )
     parser.add_argument(
         "--seconds",
         type=int,
         default=60,
         metavar="N",
-        help="within which half of the reads are to be answered by the network (default 60)",
+        help="time limit for the network to answer half of the reads (default 60)",
     )
     parser.add_argument(
-        "--after", type=int, default=4, metavar="N", help="seconds after a switch was killed; 0: none is (default 4)"
+        "--after",
+        type=int,
+        default=4,
+        metavar="N",
+        help="seconds of load after a switch is killed; 0: kill none (default 4)",
     )
-    parser.add_argument("--keep", action="store_true", help="then go on with the load until Ctrl-C")
+    parser.add_argument("--keep", action="store_true", help="continue the load at the end until Ctrl-C")
     parser.add_argument(
-        "--row", type=launch.seconds, default=1, metavar="SECONDS", help="of load for each line of figures (default 1)"
+        "--row",
+        type=launch.seconds,
+        default=1,
+        metavar="SECONDS",
+        help="length of load for each line of figures (default 1)",
     )
     parser.add_argument(
-        "--bin", default="bin", metavar="FOLDER", help="of the programs etcd-monitor and netcraq-peers (default bin)"
+        "--bin",
+        default="bin",
+        metavar="FOLDER",
+        help="folder of the programs etcd-monitor and netcraq-peers (default bin)",
     )
     parser.add_argument(
         "--out",

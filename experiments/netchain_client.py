@@ -105,8 +105,8 @@ class NetChainClient:
         )
 
     def _receive(self, op: int, key: int, sent: int, until: float) -> tuple[int, bytes] | None:
-        """Return the status and value of the reply to the request, to whichever of its copies; None
-        if there is none until ``until``.
+        """Return the status and value of the reply to any copy of the request; None if no reply
+        arrives until ``until``.
         """
         while True:
             ready, _, _ = select.select([self._socket], [], [], max(0.0, until - time.monotonic()))
@@ -119,8 +119,8 @@ class NetChainClient:
             if len(packet) != SIZE:
                 continue
             got, status, left, of, _, value = HEADER.unpack_from(packet)
-            # A switch that removes an address from the list moves the rest up, and with it the tag
-            # in the last place.
+            # A switch that removes an address from the list moves the following ones up, including
+            # the tag in the last place.
             tag = len(packet) - 4 * (1 + sent - left)
             if got == op + 1 and of == key and left <= sent and int.from_bytes(packet[tag : tag + 4]) == self._tag:
                 return status, value

@@ -333,7 +333,7 @@ class ScapyTransport:
             at = time.monotonic()
             frame = self._socket.recv(4096)
             if frame is None or UDP not in frame or frame[UDP].dport != self._port or frame[IP].dst != self._address:
-                continue  # other programs' frames, and own frames
+                continue  # frames of other programs, and this program's own frames
             # These are the received bytes. A payload whose length is not one of NetCRAQ's lengths
             # is not a reply.
             if self._any_layer in frame:
@@ -669,13 +669,13 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         default=16,
         metavar="BYTES",
-        help="of the values of put and cas (default: %(default)s)",
+        help="size of the values of put and cas (default: %(default)s)",
     )
     what.add_argument(
-        "--eventual", action="store_true", help="gets take the last committed value of whichever switch is asked"
+        "--eventual", action="store_true", help="accept the last committed value that the asked switch knows"
     )
     what.add_argument(
-        "--seed", type=int, help="of the choice of operations and keys (default: a random one, which is printed)"
+        "--seed", type=int, help="seed for the choice of operations and keys (default: a random one, which is printed)"
     )
     much = p.add_argument_group("how much")
     much.add_argument("--rate", type=float, default=1000, metavar="N", help="queries a second (default: %(default)s)")
@@ -688,13 +688,15 @@ def parser() -> argparse.ArgumentParser:
     transport = "a UDP socket, or whole frames on an interface (default: %(default)s)"
     how.add_argument("--transport", choices=("socket", "scapy"), default="socket", help=transport)
     how.add_argument(
-        "--interface", metavar="NAME", help="of --transport scapy (default: the one that the route to the target uses)"
+        "--interface",
+        metavar="NAME",
+        help="interface for --transport scapy (default: the one of the route to the target)",
     )
-    how.add_argument("--mac", metavar="ADDRESS", help="Ethernet address that frames go to (default: by ARP)")
+    how.add_argument("--mac", metavar="ADDRESS", help="Ethernet address to send frames to (default: by ARP)")
     out = p.add_argument_group("results")
-    out.add_argument("--csv", metavar="FILE", help="one row a query; - for standard output")
-    out.add_argument("--summary", metavar="FILE", help="the summary as JSON; - for standard output")
-    out.add_argument("--quiet", action="store_true", help="no progress bar and no table")
+    out.add_argument("--csv", metavar="FILE", help="file with one row for each query; - for standard output")
+    out.add_argument("--summary", metavar="FILE", help="file for the summary as JSON; - for standard output")
+    out.add_argument("--quiet", action="store_true", help="print no progress bar and no table")
     return p
 
 
@@ -761,7 +763,7 @@ def plan(args: argparse.Namespace) -> tuple[list[str], list[str], list[int], int
     if args.switch or not args.target or (args.value_bits is None and (args.admin or not args.keys)):
         chains = admin.chains()
         if not args.keys:
-            keys = [k for k in keys if k >> 24 == keys[0] >> 24]  # keys of one chain, because the targets belong to one
+            keys = [k for k in keys if k >> 24 == keys[0] >> 24]  # of one chain, as are the targets
         chain = chain_of(chains, keys[0])
     if any(k >> 24 != keys[0] >> 24 for k in keys):
         raise GeneratorError("--keys: all must be of one chain, since the targets are one chain's")

@@ -109,7 +109,10 @@ def arguments() -> argparse.ArgumentParser:
         prog="timeline.py", description="Plot what clients see while a switch of the chain is killed and brought back."
     )
     parser.add_argument(
-        "--system", choices=SYSTEMS, default="NetCRAQ", help="or NetChain, the baseline (default NetCRAQ)"
+        "--system",
+        choices=SYSTEMS,
+        default="NetCRAQ",
+        help="the system: NetCRAQ, or NetChain, the baseline (default NetCRAQ)",
     )
     launch.add_switch_arguments(parser)
     parser.add_argument(
@@ -120,7 +123,7 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--lease", type=int, default=200, metavar="MS", help="read lease (default 200)")
     parser.add_argument(
-        "--short-lease", type=int, metavar="MS", help="read lease while everything is prompt (default: as always)"
+        "--short-lease", type=int, metavar="MS", help="read lease while all members respond promptly (default: --lease)"
     )
     parser.add_argument(
         "--keys",
@@ -129,15 +132,19 @@ def arguments() -> argparse.ArgumentParser:
         metavar="N",
         help="keys in the chain; 64 of them are read and written (default 1000)",
     )
-    parser.add_argument("--before", type=float, default=3, metavar="SECONDS", help="before the switch dies (default 3)")
-    parser.add_argument("--away", type=float, default=3, metavar="SECONDS", help="until it is restarted (default 3)")
-    parser.add_argument("--after", type=float, default=5, metavar="SECONDS", help="from then on, at least (default 5)")
+    parser.add_argument(
+        "--before", type=float, default=3, metavar="SECONDS", help="time before the switch is killed (default 3)"
+    )
+    parser.add_argument("--away", type=float, default=3, metavar="SECONDS", help="time until the restart (default 3)")
+    parser.add_argument(
+        "--after", type=float, default=5, metavar="SECONDS", help="minimum time after the restart (default 5)"
+    )
     parser.add_argument(
         "--out",
         type=Path,
         default=ROOT / "out" / "timeline",
         metavar="NAME",
-        help="of the files, without .png (default out/timeline)",
+        help="path of the files, without .png (default out/timeline)",
     )
     return parser
 

@@ -86,9 +86,9 @@ class Event:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds: until the switch is killed, from then until it is restarted, and from then on at
-    least. A run continues for :data:`SETTLED` after the switch is a member again, however long that
-    takes.
+    """Durations in seconds: until the switch is killed, from the kill to the restart, and the
+    minimum after the restart. A run continues for :data:`SETTLED` after the switch is a member
+    again, however long that takes.
     """
 
     before: float = 3.0
@@ -158,9 +158,9 @@ def longest_gap(answers: Sequence[Answer], kind: str, start: float, end: float) 
 
 
 def changed(events: Sequence[Event]) -> tuple[float, float] | None:
-    """Return when the chain was changed so that writes pass the restored switch: from the decision
-    until the last member has the change. A chain of one is frozen for that: from the decision to
-    freeze until the last member is unfrozen. None: never.
+    """Return the time span of the chain change after which writes pass the restored switch: from
+    the decision until the last member has the change. A chain of one is frozen for that: from the
+    decision to freeze until the last member is unfrozen. None: never.
     """
 
     def begins(event: Event) -> bool:
@@ -351,8 +351,8 @@ def run(
     """Run a system (NetCRAQ or NetChain) on a kind of switch (arguments of ChainNetwork), kill the
     victim, restart it, and bring it back into the chain.
 
-    The caller provides the network namespace. RunError: a read value was impossible. NodeError: a
-    process does not start.
+    The caller provides the network namespace. Raises RunError if a read value was impossible.
+    Raises NodeError if a process does not start.
     """
     with _up(name, kind, out, (lease_ms, short_ms), keys) as (net, system):
         clients = _clients(net, system, victim)

@@ -97,11 +97,16 @@ def main() -> int:
         prog="trace_replay.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--speed", type=float, default=1, help="1: as it was recorded; 10: ten times faster (default 1: it takes 192 s)"
+        "--speed",
+        type=float,
+        default=1,
+        help="speed: 1 as recorded, 10 ten times as fast (default 1, which takes 192 s)",
     )
     parser.add_argument("--trace", type=Path, default=TRACE)
     parser.add_argument("--export", type=Path, default=EXPORT)
-    parser.add_argument("--no-dictionary", dest="dictionary", action="store_false", help="compress without one")
+    parser.add_argument(
+        "--no-dictionary", dest="dictionary", action="store_false", help="compress values without a dictionary"
+    )
     parser.add_argument(
         "--out", type=Path, default=ROOT / "out" / "replay.json", help="file for the results (default out/replay.json)"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Measurements. Each prints a table and keeps its results in out/.
+# Benchmarks. Each prints a table and writes its results to out/.
 
 BENCHES := bench bench-etcd bench-clients bench-cores bench-guarantees bench-kernel bench-nodeapi bench-controller bench-streams bench-arrow bench-pipelets
 .PHONY: $(BENCHES) figures figures-quick timeline hot-keys replay netchain compare bin/netcraq-bench-jetstream
@@ -17,7 +17,7 @@ hot-keys: build ### show hot etcd keys moving into the network (KEEP=1)
 	@$(ETCD)
 	@$(SUDO) $(PYTHON) experiments/hot_keys.py --switch $(SWITCH) --engine $(ENGINE) --hook $(HOOK) $(if $(KEEP),--keep)
 
-replay: build ### replay what a real Kubernetes asked of its etcd, through the gateway
+replay: build ### replay a real cluster's etcd requests through the gateway
 	@$(ETCD)
 	@$(SUDO) $(PYTHON) experiments/trace_replay.py
 

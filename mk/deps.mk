@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What a machine needs: Debian's packages, a Python environment, Go. Each is installed once; a stamp
-# file records the list that was installed.
+# Installs what a machine needs: Debian's packages, a Python environment, Go. Each is installed
+# once. A stamp file records the installed list.
 
 DEBIAN_PACKAGES := $(shell sed 's/\#.*//' packages.txt)
 K8S_PACKAGES := $(shell sed 's/\#.*//' test/e2e/packages.txt)

@@ -7,7 +7,8 @@ $(DOCS_VENV)/.requirements: uv.lock requirements-uv.txt
 	@$(call sync,$(DOCS_VENV),docs)
 	@touch $@
 
-# javadoc reads the Java libraries without the libraries that they use. It says so in out/docs/javadoc.log.
+# javadoc reads the Java libraries without their dependencies. out/docs/javadoc.log has its warnings
+# about that.
 JAVADOC ?= javadoc
 JAVA_LIBRARIES := client/java/netcraq-streams client/java/netcraq-flink
 JAVA_PACKAGES := io.netcraq.streams io.netcraq.flink

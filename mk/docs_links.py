@@ -72,7 +72,7 @@ def rewrite(text: str, source: Path, docs: Path, host: str, root: Path = ROOT) -
     def replace(link: re.Match[str]) -> str:
         target = Path(os.path.normpath(source.parent / link["path"])) if link["path"] else source
         if target.is_relative_to(docs):
-            return link[0]  # MkDocs checks it
+            return link[0]  # MkDocs checks links between pages
         fragment = link["anchor"] or ""
         if why := problem(target, fragment.removeprefix("#")):
             wrong.append(f"the link {link[0]}: {why}")

@@ -33,7 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="write down tests that are run again")
     parser.add_argument("kind", choices=("go", "python"))
     parser.add_argument("report", type=Path)
-    parser.add_argument("--most", type=int, default=sys.maxsize, help="fail where more have failed")
+    parser.add_argument("--most", type=int, default=sys.maxsize, help="fail if more tests have failed")
     options = parser.parse_args()
     names = failed(options.kind, options.report)
     if not names:

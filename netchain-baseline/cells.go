@@ -16,7 +16,7 @@ type cell struct {
 
 // The controller reads and writes a switch's keys as a client would, with packets that it sends
 // through the switch. Not every target supports reading registers over P4Runtime, and a switch
-// drops a numbered write if it has a newer number.
+// drops a numbered write if its stored number is newer.
 
 // fetch reads keys from a switch.
 func (c *Controller) fetch(ctx context.Context, from *topology.Switch, keys []uint32) ([]cell, error) {
@@ -65,7 +65,7 @@ func steps(is, want Seq, seqBits int) (out []Seq) {
 }
 
 const (
-	copied = 256 // keys at a time
+	copied = 256 // number of keys to copy at a time
 	copies = 20  // maximum attempts to remove a difference
 )
 

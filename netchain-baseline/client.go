@@ -13,12 +13,12 @@ import (
 // gets no answer for some time. NetChain does not recognize retries, so it executes a repeated
 // WRITE again.
 type Client struct {
-	Chain   []netip.Addr // head first
+	Chain   []netip.Addr // addresses of the chain's switches, head first
 	SeqBits int
-	Resend  time.Duration // 0: 50 ms
+	Resend  time.Duration // time after which an unanswered request is sent again; 0: 50 ms
 
 	conn *net.UDPConn
-	tag  uint32 // of the last request
+	tag  uint32 // tag of the last request
 }
 
 // Close releases the socket.

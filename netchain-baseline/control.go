@@ -28,7 +28,7 @@ type Options struct {
 	// it is reachable again (it may have restarted empty). 0: only Fail declares a failure.
 	// NetChain assumes that a switch that counts as failed has stopped (fail-stop).
 	Detect time.Duration
-	Log    *slog.Logger // nil: none
+	Log    *slog.Logger // log of the controller's actions; nil: none
 }
 
 func (o *Options) check(t *topology.Topology) error {
@@ -68,7 +68,7 @@ type Controller struct {
 	lost      map[string]*time.Timer // switches that will soon count as failed
 }
 
-// A failed switch should not delay the controller.
+// fenceTime is the time limit for fencing. A failed switch should not delay the controller.
 const fenceTime = 100 * time.Millisecond
 
 // Event is an action of a controller.
@@ -142,8 +142,8 @@ func (c *Controller) Start(ctx context.Context) error {
 	return nil
 }
 
-// fill writes all entries except the keys into a switch with empty tables. If the switch does not
-// have its own place back yet, its packets for that place go on to the next.
+// fill writes all entries except the keys into a switch with empty tables. While the switch does
+// not have its own place back, it passes packets for that place on to the next one.
 func (c *Controller) fill(ctx context.Context, s *topology.Switch) error {
 	c.installed[s.Name] = map[int][]*v1.TableEntry{}
 	if err := c.update(ctx, s, c.all()...); err != nil {
@@ -280,7 +280,7 @@ func (c *Controller) Fail(ctx context.Context, name string) error {
 		return fmt.Errorf("going around %s: %w", name, err)
 	}
 	c.note("around", name, "all go around "+name)
-	c.fence(ctx, s) // in case it still works
+	c.fence(ctx, s) // in case the switch still works
 	return nil
 }
 

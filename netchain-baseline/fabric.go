@@ -71,7 +71,7 @@ type p4Fabric struct {
 
 	mu      sync.Mutex
 	tag     uint32
-	answers map[uint32]chan<- *Packet // by tag
+	answers map[uint32]chan<- *Packet // receivers of answers, by tag
 }
 
 // newP4Fabric makes the connections; connect opens them. changed is called when a switch becomes

@@ -12,7 +12,7 @@ import (
 //
 // NetChain's packets have no number that matches an answer with its query; [Packet.Tag] adds one.
 type Load struct {
-	Chain   []netip.Addr // head first
+	Chain   []netip.Addr // addresses of the chain's switches, head first
 	SeqBits int
 }
 

@@ -73,8 +73,8 @@ type Packet struct {
 	// a count (96); with 16 bits the count alone, in Low.
 	Seq   Seq
 	Value [ValueBytes]byte
-	// Rest are the switches after the IPv4 destination: SC of them. A reply has the rest of the
-	// request's list.
+	// Rest are the switches after the IPv4 destination. The header's SC is their number. A reply
+	// has the remaining part of the request's list.
 	Rest []netip.Addr
 	// Tag is the sender's number, by which it recognizes the answer: 32 bits in the last place of
 	// the list, which chains of up to eight switches leave free. A switch that removes an address

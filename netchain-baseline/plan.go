@@ -17,10 +17,10 @@ type plan struct {
 	groups  int
 	seqBits int
 
-	places  []*place        // of the chain, head first
+	places  []*place        // places of the chain, head first
 	down    map[string]bool // switches that forward no frames
 	stopped map[int]bool    // groups whose head gives no numbers
-	session []uint32        // by group: the session of its head
+	session []uint32        // session of each group's head
 }
 
 // place is a member's place in the chain. Clients write the member's address into their packets,
@@ -32,7 +32,7 @@ type plan struct {
 type place struct {
 	member  *topology.Switch
 	by      *topology.Switch
-	active  []bool // by group; nil: all
+	active  []bool // groups for which the switch has taken the place; nil: all
 	skipped bool   // packets to the place go on to the next one
 }
 
@@ -108,7 +108,7 @@ func (p *plan) placeOf(s *topology.Switch) *place {
 }
 
 // donor returns the switch from which a switch is filled when it takes a place for a group: the
-// next one, because a switch may hold everything that its successor holds (NetChain, section 5.2),
+// next one, because a switch may hold every write that its successor holds (NetChain, section 5.2),
 // or, for the tail, the previous one.
 func (p *plan) donor(at *place, group int) *topology.Switch {
 	i := slices.Index(p.places, at)
@@ -129,8 +129,8 @@ func (p *plan) donor(at *place, group int) *topology.Switch {
 const common = -1
 
 // entries returns one part of a switch's variable entries. The common part has routes, and detours
-// around failed places. A group's part makes the switch its head, if it is, and has detours to
-// places that a switch has taken.
+// around failed places. A group's part makes the switch the group's head, if it is the head, and
+// has detours to places that a switch has taken.
 func (p *plan) entries(s *topology.Switch, part int) (out []p4rt.Entry) {
 	if part == common {
 		out = append(out, p.routes(s)...)
@@ -141,7 +141,7 @@ func (p *plan) entries(s *topology.Switch, part int) (out []p4rt.Entry) {
 	for _, at := range p.places {
 		out = append(out, p.detours(at, part)...)
 	}
-	if part == common { // last: by then the detours for skipped packets exist
+	if part == common { // the last step, because the detours for skipped packets must exist before it
 		out = append(out, localAddress(s.Address, !p.skipped(s)))
 	}
 	return out
@@ -167,9 +167,9 @@ func forward(to netip.Addr, mac net.HardwareAddr, port uint32) p4rt.Entry {
 }
 
 // routes returns the shortest paths to hosts and switches. Packets to a failed switch go to a
-// neighbour. This switch has removed the failed place from their list, and the neighbour may have
-// to remove the next one, which has failed as well. Packets to this switch also go to a neighbour
-// while its place is skipped.
+// neighbour. This switch has already removed that place from their list. If the next place has
+// failed, too, the neighbour removes that one. Packets to this switch also go to a neighbour while
+// its place is skipped.
 func (p *plan) routes(s *topology.Switch) (out []p4rt.Entry) {
 	graph := p.topo.Graph(p.down)
 	toward := func(to netip.Addr, at string) {

@@ -12,7 +12,7 @@ import (
 // Recovery describes a completed recovery.
 type Recovery struct {
 	By     string        // the switch that has the place
-	Groups int           // virtual groups
+	Groups int           // number of virtual groups
 	Keys   int           // keys that were copied or already equal
 	Took   time.Duration // total time since the switch was reachable
 	// Stopped is the longest time for which a group accepted no writes. It accepted reads all the
@@ -25,10 +25,10 @@ type Recovery struct {
 //
 //   - Pre-synchronisation. The switch is filled from a neighbour in the chain while operation
 //     continues.
-//   - Stop and synchronise. The group's head gives no more numbers. Numbered writes have passed
-//     when a packet sent after them has passed (FIFO links). Then the changes are copied, until
-//     there is no difference. Reads continue. (The paper stops all packets to the place. Here only
-//     the head stops, so one change at one switch suffices.)
+//   - Stop and synchronise. The group's head gives no more numbers. Links are FIFO, so all numbered
+//     writes have passed when a packet sent after them has passed. Then the changes are copied,
+//     until there is no difference. Reads continue. (The paper stops all packets to the place. Here
+//     only the head stops, so one change at one switch suffices.)
 //   - Activation. All switches send packets for the place to the new switch. Then the head
 //     continues, in a new session if it is a new head.
 //
@@ -51,7 +51,7 @@ func (c *Controller) Recover(ctx context.Context, member, by string) (*Recovery,
 		if err := c.f.settle(ctx); err != nil {
 			return nil, err
 		}
-		if err := c.f.reload(ctx, s.Name); err != nil { // without the lock: this may take long
+		if err := c.f.reload(ctx, s.Name); err != nil { // without the lock: loading takes long
 			return nil, err
 		}
 	}
@@ -90,7 +90,7 @@ func (c *Controller) enter(ctx context.Context, at *place, s *topology.Switch, d
 	if err := c.updateAll(ctx, c.all()); err != nil {
 		return err
 	}
-	return c.f.settle(ctx) // routes have changed, so frames could overtake those on the old routes
+	return c.f.settle(ctx) // after a change of routes, frames could overtake those on the old routes
 }
 
 // still returns an error if a recovery cannot continue, because the switch has failed again.

@@ -46,7 +46,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seq-bits", choices=("16", "128"), default="128", help="width of sequence numbers (default 128)"
     )
-    parser.add_argument("--groups", default="100", help="virtual groups that the keys are spread over (default 100)")
+    parser.add_argument("--groups", default="100", help="number of virtual groups of keys (default 100)")
     parser.add_argument("--keys", default="256", help="number of keys (default 256)")
     return parser
 

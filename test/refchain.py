@@ -101,7 +101,7 @@ class RefChain:
         with self.lock:
             self.holders[session] = host
             self.sessions[session] = (last, 0)
-            # the requests of an earlier holder
+            # forget the requests of an earlier holder
             self.seen = {(s, r): payload for (s, r), payload in self.seen.items() if s != session}
 
     def _may(self, host: str, p: Packet) -> bool:

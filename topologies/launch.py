@@ -59,7 +59,9 @@ def arguments() -> argparse.ArgumentParser:
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("file", nargs="?", type=Path, help="topology file (default: topologies/chain-4.json)")
-    what.add_argument("--nodes", type=int, metavar="N", help="no file: N switches in a line (2 to 8), a host at each")
+    what.add_argument(
+        "--nodes", type=int, metavar="N", help="instead of a file: N switches in a line (2 to 8), a host at each"
+    )
     add_switch_arguments(parser)
     parser.add_argument(
         "--profile", type=int, choices=p4app.PROFILES, help="width of a value in bits, instead of the file's"
@@ -71,13 +73,17 @@ def arguments() -> argparse.ArgumentParser:
         help=f"address of the controller's page and metrics (default {ADMIN})",
     )
     parser.add_argument(
-        "--out", type=Path, default=p4app.ROOT / "out" / "network", metavar="DIR", help="for logs (default out/network)"
+        "--out",
+        type=Path,
+        default=p4app.ROOT / "out" / "network",
+        metavar="DIR",
+        help="folder for logs (default out/network)",
     )
     cli = "Mininet's prompt (default on a terminal); without it, run until SIGINT or SIGTERM"
     parser.add_argument("--cli", action=argparse.BooleanOptionalAction, default=sys.stdin.isatty(), help=cli)
-    parser.add_argument("--check", action="store_true", help="check the file, say what it describes, and start nothing")
+    parser.add_argument("--check", action="store_true", help="check the file, describe its network, and start nothing")
     parser.add_argument(
-        "--clean", action="store_true", help="only remove what a killed run has left (every start does)"
+        "--clean", action="store_true", help="only remove the leftovers of killed runs (every start does that, too)"
     )
     return parser
 

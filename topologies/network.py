@@ -98,8 +98,8 @@ class ChainNetwork:
     def start(self) -> None:
         """Start everything; return when the chain serves. On failure everything is stopped again.
 
-        NodeError: a process does not start. BusyError: another network or process uses the same
-        resources.
+        Raises NodeError if a process does not start, and BusyError if another network or process
+        uses the same resources.
         """
         self._check_machine()
         self.out.mkdir(parents=True, exist_ok=True)
@@ -137,7 +137,7 @@ class ChainNetwork:
             if self.controller is not None:
                 self.controller.stop()
             for switch in self.switches.values():
-                switch.end()  # all at once; Mininet stops them one by one
+                switch.end()  # all at once, because Mininet stops them one by one
             if self.mininet is not None:
                 # If a signal interrupted a Mininet command, Mininet refuses the next one; the sweep
                 # removes the rest.
@@ -315,7 +315,7 @@ class ChainNetwork:
         if end.node not in self.topology.switches:
             raise ValueError(f"{sender} is no switch")
         subprocess.run(["tc", "qdisc", "del", "dev", end.interface, "root"], check=False, capture_output=True)
-        if cut:  # noqueue, which keeps nothing and is part of every kernel
+        if cut:  # blackhole drops every frame, and every kernel has it
             subprocess.run(
                 ["tc", "qdisc", "add", "dev", end.interface, "root", "blackhole"], check=True, capture_output=True
             )

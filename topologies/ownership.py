@@ -87,9 +87,9 @@ class Run:
 
 
 def claim(interfaces: list[str], **facts: Any) -> Run:
-    """Remove the leftovers of dead runs and begin a new one, which will make ``interfaces``.
+    """Remove the leftovers of dead runs, and begin a new run, which will make ``interfaces``.
 
-    BusyError: another run is active in this network namespace, or an interface with such a name
+    Raises BusyError if another run is active in this network namespace, or one of the interfaces
     exists.
     """
     DIRECTORY.mkdir(parents=True, exist_ok=True)
@@ -247,5 +247,5 @@ def _delete_sockets(run_ids: set[str]) -> None:
 
 def _delete_interfaces(run_ids: set[str]) -> None:
     for name, run_id in _interfaces():
-        if run_id in run_ids:  # deleting one end of a cable may have deleted this one
+        if run_id in run_ids:  # deleting the cable's other end may have deleted this end
             subprocess.run(["ip", "link", "delete", name], check=False, capture_output=True)

@@ -17,8 +17,8 @@ switches have the same meaning here::
 
 The ``netcraq`` section is an addition. Without it there is one chain over all switches in the order
 of the file. p4-utils' keys for its own machinery (``topo_module``, ``pcap_dump``, ``cli_input``
-...) are accepted and have no effect. A key that is unknown to both is an error, because it is
-probably a typo.
+...) are accepted and have no effect. A key that neither p4-utils nor NetCRAQ knows is an error,
+because it is probably a typo.
 
 Access control is also an addition. Keys belong to realms, by the prefixes of their names. A host
 has a principal, and the principal has access::
@@ -141,7 +141,7 @@ class Shape:
     """Frames."""
 
     def __bool__(self) -> bool:
-        """Whether it has any effect."""
+        """Whether the link has any effect on frames."""
         return self != Shape()
 
 
@@ -667,7 +667,7 @@ class _Reader:
         bw, delay, loss, queue = (attributes.get(key) for key in ("bw", "delay", "loss", "max_queue_size"))
         if bw is not None and (self.typed(f"{where}.bw", bw, number, "a number of Mbit/s", None) is None or bw <= 0):
             self.bad(f"{where}.bw", "must be more than 0 Mbit/s")
-        if isinstance(delay, number) and not isinstance(delay, bool):  # p4-utils: milliseconds
+        if isinstance(delay, number) and not isinstance(delay, bool):  # p4-utils' unit is ms
             delay = f"{delay}ms"
         if delay is not None and not (isinstance(delay, str) and re.fullmatch(r"[0-9]+(\.[0-9]+)?(us|ms|s)", delay)):
             self.bad(f"{where}.delay", f'{json.dumps(delay)} is no delay such as "5ms", "100us" or "1s"')
@@ -732,7 +732,7 @@ class _Reader:
             if len(at) > 1:
                 self.bad(where, f"is linked to {' and '.join(end.node for end in at)}: a host has one link")
             if not at:
-                continue  # connected() reports it
+                continue  # connected() reports such a link
             ip, gateway = self.host_address(
                 where, fields, strategy, addressing.number_of(name) or i + 1, numbers.get(at[0].node, 0)
             )
@@ -846,10 +846,10 @@ class _Reader:
         """Check access control: hosts' principals, access and rates. Hosts of one principal have
         the same access.
         """
-        said: dict[str, tuple[str, dict[str, Any]]] = {}  # by principal: the host with the access, and the access
+        said: dict[str, tuple[str, dict[str, Any]]] = {}  # by principal: the first host, and its access
         for name, fields in hosts.items():
             if not isinstance(fields, dict):
-                continue  # hosts() reports it
+                continue  # hosts() reports such an access
             where = f"topology.hosts.{name}"
             principal, access = fields.get("principal"), fields.get("access")
             if "rate" in fields:

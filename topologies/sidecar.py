@@ -33,7 +33,7 @@ class Sidecar:
         command = [nodes.built("netcraq-sidecar"), "--listen", f"unix://{self.socket}", "--node", host, *flags]
         if net.admin_url:
             command += ["--admin", net.admin_url]
-        if group := os.environ.get("SUDO_GID"):  # the user who ran sudo may use it without sudo
+        if group := os.environ.get("SUDO_GID"):  # sudo's user may use the socket without sudo
             command += ["--socket-group", group]
         with self.log.open("w") as log:
             self.process = net.spawn(host, command, stdout=subprocess.PIPE, stderr=log, text=True)

@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-const connectHelp = `Use a netcraq dev --listen of another host as if it ran on this one: its node API, etcd gateway and page get the addresses that they would have
+const connectHelp = `Use another host's netcraq dev --listen as if it ran on this host: its node API, etcd gateway and page get the addresses that a netcraq dev has
 here. All connections go over TLS, with the server's token. Press Ctrl-C to stop.
 
 Copy the server's token file to this host first, so that only you can read it. The server prints the fingerprint of its certificate. Without
@@ -38,7 +38,7 @@ type connectOptions struct {
 func (c *cli) connectCommand() *cobra.Command {
 	var o connectOptions
 	cmd := &cobra.Command{
-		Use: "connect HOST:PORT", Short: "Use a netcraq dev --listen of another host", Long: connectHelp, Args: cobra.ExactArgs(1),
+		Use: "connect HOST:PORT", Short: "Use another host's netcraq dev --listen on this machine", Long: connectHelp, Args: cobra.ExactArgs(1),
 		Example: `  netcraq connect 192.0.2.7:20037 --listen-token token --fingerprint sha256:...
   netcraq connect lab.example:20037 --listen-token token --page none`,
 		RunE: func(cmd *cobra.Command, args []string) error {

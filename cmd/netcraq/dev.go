@@ -28,14 +28,14 @@ to stop it.
 
 The parts are those that ship. Only the switches differ from those of a cluster: they interpret the P4 program in this process,
 so this server shows what the store does, not how fast switches in the kernel are. An etcd in this process serves etcd's clients
-through the gateway, and keeps the keys of the namespace durable. With --etcd, an etcd that exists already does so. Its own clients may go on as
-before, but must not write keys that you place in the switches (netcraq placement pin) except through this gateway.
+through the gateway, and keeps the keys of the namespace durable. With --etcd, an existing etcd does that. Its clients may continue to use it directly,
+but must write keys that you place in the switches (netcraq placement pin) through this gateway.
 
 Only this user can use the node API and the controller, because of their sockets' permissions. With --socket-group, users of
 that group can use the node API, too. Other users of this machine can reach the gateway, and the switches themselves on
 127.0.0.0/8. So use it for development, not for secrets.
 
-With --listen, programs of other hosts can do all that this user can do here: over TLS, if they have the token of --listen-token. They use
+With --listen, programs of other hosts that have the token of --listen-token can do over TLS all that this user can do here. They use
 netcraq connect. One host may have 64 connections open.`
 
 // devOptions are the flags of dev.
@@ -77,16 +77,16 @@ func (c *cli) devCommand() *cobra.Command {
 	f.StringVar(&o.Gateway, "gateway", defaultGateway, "`HOST:PORT` of the etcd gateway on the loopback interface, or none")
 	f.StringVar(&o.Group, "socket-group", "", "Unix `GROUP` whose users can use the node API, too (default: only this user can)")
 	f.StringVar(&o.file, configfile.Flag, "", "YAML `FILE` with flags, one in a line, as switches: 5; the command line has precedence")
-	f.StringVar(&o.Data, "data", "", "keep durable keys in `DIR` (default: they are lost, too)")
+	f.StringVar(&o.Data, "data", "", "keep durable keys in `DIR` (default: they are lost when the server ends)")
 	f.StringSliceVar(&o.Etcd.Endpoints, "etcd", nil, "use the etcd at these `URL`s for durable keys and the gateway (default: one in this process)")
 	f.StringVar(&o.Etcd.CA, "etcd-cacert", "", "`FILE` with certificates (PEM) that may have signed those of --etcd")
 	f.StringVar(&o.Etcd.Cert, "etcd-cert", "", "`FILE` with the certificate (PEM) to show to --etcd")
 	f.StringVar(&o.Etcd.Key, "etcd-key", "", "`FILE` with the key (PEM) of --etcd-cert")
 	f.StringVar(&o.kill, "kill", "", "kill this `SWITCH` (s1, s2, ...) after a while, and print what the failover cost")
 	f.DurationVar(&o.after, "after", 5*time.Second, "time from the start to --kill")
-	f.StringVar(&o.Listen, "listen", "", "let other hosts in at `HOST:PORT`, over TLS and with a token (default: no other host)")
-	f.StringVar(&o.listen.token, "listen-token", "", "`FILE` with the token for --listen; it is made if it is missing")
-	f.StringVar(&o.listen.cert, "tls-cert", "", "`FILE` with the certificate (PEM) for --listen (default: one is made at each start)")
+	f.StringVar(&o.Listen, "listen", "", "accept programs of other hosts at `HOST:PORT`, over TLS and with a token (default: none)")
+	f.StringVar(&o.listen.token, "listen-token", "", "`FILE` with the token for --listen; the server makes a missing one")
+	f.StringVar(&o.listen.cert, "tls-cert", "", "`FILE` with the certificate (PEM) for --listen (default: the server makes one at each start)")
 	f.StringVar(&o.listen.key, "tls-key", "", "`FILE` with the key (PEM) of --tls-cert")
 	f.StringVar(&o.logLevel, "log-level", "error", "print log lines from this `LEVEL` on: debug, info, warn or error")
 	return cmd
@@ -132,8 +132,8 @@ func (c *cli) checkDev(cmd *cobra.Command, o *devOptions) error {
 	return checkListen(o)
 }
 
-// checkEtcd checks the flags of --etcd. An etcd of this machine has the gateway's usual port, so
-// the gateway is elsewhere then.
+// checkEtcd checks the flags of --etcd. An etcd on this machine usually has the gateway's default
+// port, so the gateway then gets another one.
 func checkEtcd(cmd *cobra.Command, o *devOptions) error {
 	e := &o.Etcd
 	switch {
@@ -161,7 +161,7 @@ func checkEtcd(cmd *cobra.Command, o *devOptions) error {
 	return nil
 }
 
-// checkPlaces checks the flags of dev and connect that say where the server is on this machine.
+// checkPlaces checks the flags of dev and connect for the server's addresses on this machine.
 func (c *cli) checkPlaces(o *devOptions) error {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
@@ -193,10 +193,10 @@ func (c *cli) checkPlaces(o *devOptions) error {
 // defaultGateway is the default endpoint of etcd's clients.
 const defaultGateway = "127.0.0.1:2379"
 
-// gatewayBeforeEtcd is where the gateway serves if it is before an etcd that exists already.
+// gatewayBeforeEtcd is the gateway's address if it is in front of an existing etcd.
 const gatewayBeforeEtcd = "127.0.0.1:23790"
 
-// loopback reads a flag's HOST:PORT; "": the flag says none.
+// loopback parses a flag's HOST:PORT. It returns "" for the value none.
 func loopback(flag, address, example string) (string, error) {
 	if address == "none" || address == "" {
 		return "", nil
@@ -258,7 +258,7 @@ func (c *cli) printReady(s *dev.Server, o *devOptions, took time.Duration) {
 	fmt.Fprintf(c.out(), "%s Stop it with Ctrl-C.\n", durability(o))
 }
 
-// durability says what is kept when the process ends.
+// durability describes the data that remain when the process ends.
 func durability(o *devOptions) string {
 	kept := "those of the namespace " + dev.DurableNamespace
 	if len(o.Etcd.Endpoints) > 0 {

@@ -23,9 +23,9 @@ type holdFlags struct {
 
 func (h *holdFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.DurationVar(&h.ttl, "ttl", 10*time.Second, "release it at most this `TIME` after this process has died; 500ms to 1h")
-	f.DurationVar(&h.wait, "wait", 0, "give up if it is not free within this `TIME` (0: never)")
-	f.BoolVar(&h.noWait, "no-wait", false, "give up if it is not free now")
+	f.DurationVar(&h.ttl, "ttl", 10*time.Second, "time to live (500ms to 1h): others wait at most this `TIME` after this process has died")
+	f.DurationVar(&h.wait, "wait", 0, "give up after waiting for this `TIME` (0: never)")
+	f.BoolVar(&h.noWait, "no-wait", false, "give up at once instead of waiting")
 }
 
 // validTTL reports whether the server grants leases with a TTL.
@@ -59,7 +59,7 @@ func (h *holdFlags) options() (options, error) {
 const holdHelp = `Without COMMAND, hold it until Ctrl-C. With -- COMMAND, hold it while the command runs; the command's environment has
 NETCRAQ_TOKEN, and its exit code becomes this one's. If it is lost meanwhile, the command gets SIGTERM and the exit code is 7.
 
-The fencing token is a number that grows with each holder. Pass it to what the holder changes, and let that refuse lower ones.`
+The fencing token is a number that grows with each holder. Pass it to the resource that the holder changes, and make the resource refuse lower tokens.`
 
 func (c *cli) lockCommand() *cobra.Command {
 	var h holdFlags
@@ -102,7 +102,7 @@ func (c *cli) semaphoreCommand() *cobra.Command {
 	var h holdFlags
 	cmd := &cobra.Command{
 		Use: "semaphore NAME PERMITS [-- COMMAND ARG...]", Short: "Hold one of N permits, or run a command while holding it",
-		Args: cobra.MinimumNArgs(2), Long: "Wait for one of PERMITS permits, and hold it. All must pass the same number. " + holdHelp,
+		Args: cobra.MinimumNArgs(2), Long: "Wait for one of PERMITS permits, and hold it. All processes must pass the same number. " + holdHelp,
 		Example: `  netcraq semaphore uploads 3 -- ./upload.sh`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[1])
@@ -173,7 +173,8 @@ func (c *cli) holding(held *node.Held, command []string) error {
 		"lease": held.Lease()}, fmt.Sprintf("holding %s with token %d", held.Name(), held.Token()))
 }
 
-// announce is show, but if a command uses the standard output it prints text to standard error.
+// announce is like show. But if a command uses the standard output, it prints text to standard
+// error.
 func (c *cli) announce(command []string, v any, text string) error {
 	if len(command) > 0 {
 		_, err := fmt.Fprintln(c.std.Err, text)

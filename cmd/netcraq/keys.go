@@ -123,7 +123,7 @@ func (c *cli) showVersion(key string, v node.Version) error {
 // value parses VALUE.
 func (c *cli) value(s string) ([]byte, error) {
 	if s == "-" {
-		if c.inRead { // standard input is used up: a second value would be empty
+		if c.inRead { // standard input was read to its end, so a second value would be empty
 			return nil, operate.UsageError(errors.New("standard input is a value twice. Pass @FILE for one of them"))
 		}
 		c.inRead = true

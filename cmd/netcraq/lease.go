@@ -33,7 +33,7 @@ func (c *cli) showLease(l node.Lease) error {
 func (c *cli) leaseGrant() *cobra.Command {
 	return &cobra.Command{
 		Use: "grant TTL", Short: "Grant a lease and print its name", Args: cobra.ExactArgs(1),
-		Long:    "Grant a lease with a time to live of 500ms to 1h, and print its name. It ends when nobody keeps it alive for that time.",
+		Long:    "Grant a lease with a time to live of 500ms to 1h, and print its name. The lease ends when nobody keeps it alive for that time.",
 		Example: `  netcraq lease grant 30s`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ttl, err := time.ParseDuration(args[0])
@@ -80,7 +80,7 @@ func (c *cli) leaseKeep() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&once, "once", false, "renew it once, then exit")
+	cmd.Flags().BoolVar(&once, "once", false, "renew the lease once, then exit")
 	return cmd
 }
 
@@ -118,7 +118,7 @@ type shownHeld struct {
 func (c *cli) leaseList() *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List leases, who holds them and what they hold", Args: cobra.NoArgs,
-		Long: `List the leases of the namespace: the time left unless the holder renews the lease, the program that holds it, and what goes when it ends.
+		Long: `List the leases of the namespace: the time left unless the holder renews the lease, the program that holds it, and what is released when it ends.
 The time left is an upper bound. The holder of a lease that another node granted is the name of that node.
 
 The command reads all names of the namespace. In a pod it lists only the leases that this node granted to the pod's own processes.`,
@@ -168,7 +168,7 @@ func (c *cli) showLeases(leases []node.LeaseState) error {
 	return t.Flush()
 }
 
-// holderOf names a lease's holder, as well as it is known.
+// holderOf describes a lease's holder, as far as it is known.
 func holderOf(l node.LeaseState) string {
 	switch {
 	case l.Holder != "":

@@ -67,8 +67,8 @@ NETCRAQ_INSTANCE, and its exit code becomes this one's.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&name, "instance", "", "`NAME` of the instance (default: the server draws one)")
-	cmd.Flags().DurationVar(&ttl, "ttl", 10*time.Second, "list it for at most this `TIME` after this process has died; 500ms to 1h")
+	cmd.Flags().StringVar(&name, "instance", "", "`NAME` of the instance (default: the server chooses one)")
+	cmd.Flags().DurationVar(&ttl, "ttl", 10*time.Second, "list the instance for at most this `TIME` after this process has died; 500ms to 1h")
 	return cmd
 }
 

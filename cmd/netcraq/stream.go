@@ -59,8 +59,8 @@ func (c *cli) streamCreate() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVar(&cfg.Partitions, "partitions", 1, "`NUMBER` of partitions, 1 to 32; records of one partition keep their order")
-	f.StringVar(&keys, "keys", "", "fill it with the changes of the keys whose names begin with `PREFIX`")
-	f.BoolVar(&cfg.Volatile, "volatile", false, "drop its records when the server stops")
+	f.StringVar(&keys, "keys", "", "fill the stream with the changes of the keys whose names begin with `PREFIX`")
+	f.BoolVar(&cfg.Volatile, "volatile", false, "drop the stream's records when the server stops")
 	return cmd
 }
 

@@ -1,5 +1,5 @@
-// Package embedded runs an etcd server inside this process: the only member of its cluster, for a
-// single machine if no etcd is given.
+// Package embedded runs an etcd server inside this process. It is the only member of its cluster,
+// and serves a single machine if no other etcd is given.
 //
 // It is the same server as the etcd binary's (go.etcd.io/etcd/server/v3/embed). Its data are on
 // disk. Its listeners are on loopback addresses, in plain text and without authentication: every

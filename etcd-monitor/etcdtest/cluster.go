@@ -34,13 +34,13 @@ type Cluster struct {
 	adjust   func(*embed.Config)
 	mu       sync.Mutex
 	members  []*embedded.Server
-	crashes  []*crash // of each member
+	crashes  []*crash // crash of each member
 	starting sync.WaitGroup
 }
 
 // Options configure a cluster.
 type Options struct {
-	TLS    transport.TLSInfo   // for connections of clients
+	TLS    transport.TLSInfo   // TLS for connections of clients
 	Adjust func(*embed.Config) // changes any other option
 }
 
@@ -137,8 +137,8 @@ func (c *Cluster) Stop(i int) {
 }
 
 // Kill ends member i, if it runs, as a crash does: a leader does not transfer its leadership, and
-// requests in progress get no answer. Like Stop it returns when the member can be started again:
-// when its clients' connections are closed, which may take several seconds.
+// requests in progress get no answer. Like Stop it returns when the member can be started again.
+// For that its clients' connections must be closed, which may take several seconds.
 func (c *Cluster) Kill(i int) {
 	c.mu.Lock()
 	s, crash := c.members[i], c.crashes[i]

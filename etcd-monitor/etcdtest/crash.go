@@ -18,7 +18,7 @@ type crash struct {
 	mu      sync.Mutex
 	begun   bool
 	running int           // requests in progress
-	quiet   chan struct{} // closed when no request is in progress after begin
+	quiet   chan struct{} // closed when, after begin, no request is in progress
 	over    chan struct{} // closed when the member has stopped
 	stopped sync.Once
 }

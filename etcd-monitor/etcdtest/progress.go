@@ -24,7 +24,7 @@ func NewEarlyProgress(version string) *EarlyProgress {
 	return &EarlyProgress{Version: version, Release: make(chan struct{})}
 }
 
-// Adjust is for [Options].
+// Adjust is the function for [Options].Adjust.
 func (e *EarlyProgress) Adjust(c *embed.Config) {
 	c.GRPCAdditionalServerOptions = append(c.GRPCAdditionalServerOptions,
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo,

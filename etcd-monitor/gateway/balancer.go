@@ -27,13 +27,13 @@ func init() { balancer.Register(memberBuilder{}) }
 // choice is the member for a call.
 type choice struct {
 	address string // in the form of dialAddress
-	only    bool   // no other member may get the call
+	only    bool   // only this member may get the call
 	taken   atomic.Bool
 }
 
 type choiceKey struct{}
 
-// withChoice returns a context whose call goes to a member if that is connected.
+// withChoice returns a context whose call goes to the chosen member if that member is connected.
 func withChoice(ctx context.Context, c *choice) context.Context {
 	return context.WithValue(ctx, choiceKey{}, c)
 }
@@ -95,7 +95,7 @@ func (c memberConn) UpdateState(s balancer.State) {
 
 type memberPicker struct {
 	turn      balancer.Picker
-	connected map[string]balancer.Picker // by address
+	connected map[string]balancer.Picker // pickers by member's address
 }
 
 // Pick implements [balancer.Picker].

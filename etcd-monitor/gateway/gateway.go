@@ -109,17 +109,17 @@ type Gateway struct {
 	asSelf   *clientv3.Client
 	enabling func(context.Context, func() error) error
 	names    namespace
-	changed  map[string]func(context.Context, []byte) ([]byte, error) // changes to answers, by method
+	changed  map[string]func(context.Context, []byte) ([]byte, error) // changes answers, by method
 
-	keys  pb.KVServer // served by grpc; nil: etcd serves keys
+	keys  pb.KVServer // key-value service that grpc serves; nil: etcd serves keys
 	grpc  *grpc.Server
-	relay *relay.Relay // in front of grpc, if there is one
+	relay *relay.Relay // relay in front of grpc; nil: none
 	http  *http.Server
-	inner *bufconn.Listener // for this process's own requests to the gateway
+	inner *bufconn.Listener // listener for this process's own requests to the gateway
 	self  *grpc.ClientConn
 	own   *clientv3.Client
 
-	stopping context.Context // ends when streams must end
+	stopping context.Context // context that ends when streams must end
 	stop     context.CancelFunc
 	serving  sync.WaitGroup
 }
@@ -180,7 +180,7 @@ func New(cfg Config) (*Gateway, error) {
 			DefaultKeepAliveInterval), Timeout: or(cfg.KeepAliveTimeout, DefaultKeepAliveTimeout)}),
 		grpc.UnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo,
 			handle grpc.UnaryHandler) (any, error) {
-			if !strings.HasPrefix(info.FullMethod, "/etcdserverpb.KV/") { // the key-value service uses Forward, if it asks etcd
+			if !strings.HasPrefix(info.FullMethod, "/etcdserverpb.KV/") { // KV calls etcd through Forward
 				ctx = outgoing(ctx)
 			}
 			ctx, end := g.whileServing(ctx)
@@ -271,10 +271,11 @@ func (g *Gateway) serveKeys(server pb.KVServer) error {
 	return nil
 }
 
-// streams hands the client's metadata to the streams that this process serves.
+// streams is the interceptor that gives the client's metadata to the streams that this process
+// serves.
 func (g *Gateway) streams(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 	handle grpc.StreamHandler) error {
-	if server == nil { // it is passed on
+	if server == nil { // the stream is passed on to etcd
 		return handle(server, stream)
 	}
 	ctx, cancel := context.WithCancel(outgoing(stream.Context()))
@@ -319,7 +320,7 @@ func (g *Gateway) Serve(l net.Listener) error {
 	g2.Close()
 	h1.Close()
 	if g.stopping.Err() != nil {
-		return nil // Shutdown handles requests in progress
+		return nil // Shutdown waits for requests in progress
 	}
 	wg.Wait()
 	return fmt.Errorf("gateway: accepting connections at %s: %w", l.Addr(), err)

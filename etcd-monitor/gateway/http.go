@@ -37,7 +37,7 @@ const OwnMetrics = "/proxy/metrics"
 func (g *Gateway) httpHandler(metrics http.Handler, cfg Config) (http.Handler, error) {
 	mux := http.NewServeMux()
 	proxy := &reverse.ReverseProxy{
-		Rewrite: func(*reverse.ProxyRequest) {}, // members chooses the target
+		Rewrite: func(*reverse.ProxyRequest) {}, // the transport (members) chooses the target
 		Transport: &members{transport: g.upstream.http, bases: func() []*url.URL {
 			return httpBases(g.upstream.client.Endpoints())
 		}},

@@ -25,7 +25,7 @@ import (
 // at most ten times a second.
 
 const (
-	keepStreams = 8                      // number of streams to etcd, which renews leases sequentially on each
+	keepStreams = 8                      // streams to etcd, which handles each one sequentially
 	keepPace    = 100 * time.Millisecond // minimum interval between renewals of a lease of several clients
 	keepMemory  = 10 * time.Second       // time for which a lease's last client is remembered
 	keepQueue   = 1024                   // maximum requests of one client without an answer
@@ -55,11 +55,11 @@ type keepStream struct {
 
 // keepLease is a lease that is kept alive.
 type keepLease struct {
-	waiting []chan pieces // for the answer to the request in progress
-	next    []chan pieces // for the answer after that one
+	waiting []chan pieces // clients waiting for the answer to the request in progress
+	next    []chan pieces // clients waiting for the answer to the next request
 	sent    time.Time
-	asked   time.Time   // time of the last request, by
-	by      *keepClient // this client
+	asked   time.Time   // time of the last request
+	by      *keepClient // client that sent the last request
 	several time.Time   // when a second client was last seen
 	timed   bool
 }
@@ -134,7 +134,7 @@ func (g *Gateway) keepAlives(down grpc.ServerStream) error {
 	}()
 	defer func() {
 		cancel()
-		go func() { // a request may be in progress there
+		go func() { // a keep-alive may be in progress there
 			<-received
 			for st := range c.streams {
 				st.leave(c)
@@ -181,7 +181,7 @@ func (k *keeper) renew(c *keepClient, who string, md metadata.MD, r *pb.LeaseKee
 	return err == nil
 }
 
-// join makes a client's stream end when etcd ends its stream.
+// join makes a client's stream end when etcd ends the stream that it uses.
 func (k *keeper) join(c *keepClient, who string, md metadata.MD) error {
 	return k.on(0, who, md, func(st *keepStream) error {
 		st.mu.Lock()
@@ -343,7 +343,7 @@ func (st *keepStream) answered(id int64, answer pieces) {
 		return
 	}
 	for _, to := range l.waiting {
-		to <- answer // it has a free place
+		to <- answer // to has a free place
 	}
 	l.waiting = nil
 	st.forward(id, l)

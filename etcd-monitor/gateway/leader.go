@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Writes go to the leading member. Any other member forwards them to the leader, and learns of
-// their end later.
+// Writes go to the leading member. Any other member forwards writes to the leader, and learns of
+// their result later than the leader.
 //
 // The gateway determines the leader by separate queries, so its knowledge may be outdated. A write
 // then takes the extra hop that it would take anyway. Nothing else depends on it. The gateway asks
@@ -23,15 +23,16 @@ import (
 // second. So a stopped or cut-off leader soon gets no more writes than other members.
 const (
 	leaderEvery   = time.Second            // interval between queries
-	leaderSoonest = 100 * time.Millisecond // minimum interval, after a failed write
+	leaderSoonest = 100 * time.Millisecond // minimum interval between queries, after a failed write
 	leaderWait    = time.Second            // timeout of a query
-	leaderRefused = time.Minute            // interval if etcd refuses to tell
+	leaderRefused = time.Minute            // interval if etcd refuses to answer
 )
 
 // leaderFinder determines which of etcd's members leads.
 type leaderFinder struct {
 	endpoints func() []string
-	// leads asks a member whether it leads. refused means that it does not tell the gateway.
+	// leads asks a member whether it leads. refused means that the member refuses to answer the
+	// gateway.
 	leads func(ctx context.Context, endpoint string) (yes, refused bool, err error)
 	log   *slog.Logger
 
@@ -93,10 +94,10 @@ func (f *leaderFinder) run(ctx context.Context) {
 }
 
 // look queries once, beginning with the last known leader. refused reports whether etcd refuses to
-// tell.
+// answer.
 func (f *leaderFinder) look(ctx context.Context) (refused bool) {
 	all := f.endpoints()
-	if len(all) < 2 { // there is no choice
+	if len(all) < 2 { // a single member is the leader
 		f.known.Store(nil)
 		return false
 	}

@@ -122,7 +122,7 @@ func (g *Gateway) ownsLease(ctx context.Context, id int64) (bool, error) {
 	}
 	r, err := g.asSelf.TimeToLive(ctx, clientv3.LeaseID(id), clientv3.WithAttachedKeys())
 	switch {
-	case etcderrors.Code(err) == codes.PermissionDenied: // it also has keys that the gateway may not read
+	case etcderrors.Code(err) == codes.PermissionDenied: // the lease has other keys, too
 		leases, err := g.ownLeases(ctx)
 		return leases[id], err
 	case err != nil:

@@ -30,7 +30,7 @@ func Listen(u url.URL, certs transport.TLSInfo) (net.Listener, error) {
 		secure = true
 	case "unix", "unixs":
 		network, address, secure = "unix", u.Host+u.Path, u.Scheme == "unixs"
-		os.Remove(address) // of an ended process; a running one keeps its socket, without a name
+		os.Remove(address) // of an ended process; a running one loses only the socket's name
 	default:
 		return nil, fmt.Errorf("gateway: listening at %s: the scheme %q is none of http, https, unix, unixs", &u, u.Scheme)
 	}
@@ -111,7 +111,7 @@ type accepting struct {
 	log     *slog.Logger
 	metrics *hotkeys.Metrics
 	said    time.Time // time of the last message that clients cannot connect
-	told    bool      // the problem was logged, and its end was not yet
+	told    bool      // the problem was logged, but not yet its end
 }
 
 // Accept implements [net.Listener]. Only one goroutine calls it.

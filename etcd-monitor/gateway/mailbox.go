@@ -71,8 +71,8 @@ func (m *mailbox) add(p pieces) {
 	m.changed.Broadcast()
 }
 
-// take takes all messages out. It waits for some. After the last one it returns the reason for the
-// end.
+// take removes and returns all messages. It waits until there are some. After the last one it
+// returns the reason for the end.
 func (m *mailbox) take() ([]pieces, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -36,11 +36,11 @@ type memberVersions struct {
 	log       *slog.Logger
 
 	mu     sync.Mutex
-	known  map[uint64]memberVersion // by the member's ID
-	warned map[string]bool          // by endpoint and version
+	known  map[uint64]memberVersion // versions by the member's ID
+	warned map[string]bool          // logged warnings, by endpoint and version
 }
 
-// memberVersion is the result of a query for a member's version, or that it failed.
+// memberVersion is the result of a query for a member's version, or the failure of that query.
 type memberVersion struct {
 	orders bool
 	asked  time.Time
@@ -52,8 +52,8 @@ func newMemberVersions(u *Upstream, log *slog.Logger) *memberVersions {
 		warned: map[string]bool{}}
 }
 
-// orders reports whether the process that has been etcd's member since a time sends its answers in
-// order. It queries with ctx's metadata, because etcd may require a user.
+// orders reports whether the process that has run etcd's member since a given time sends its
+// answers in order. It queries with ctx's metadata, because etcd may require a user.
 func (v *memberVersions) orders(ctx context.Context, member uint64, since time.Time) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -71,8 +71,8 @@ func (v *memberVersions) orders(ctx context.Context, member uint64, since time.T
 	return k.orders
 }
 
-// judge reports whether members of a version send their answers in order, and warns once of one
-// that does not. The caller holds mu.
+// judge reports whether members of a version send their answers in order. It warns once for each
+// endpoint and version that does not. The caller holds mu.
 func (v *memberVersions) judge(endpoint, version string) bool {
 	if etcdversion.OrdersProgress(version) {
 		return true

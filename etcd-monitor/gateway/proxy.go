@@ -21,7 +21,7 @@ import (
 // The transparent proxy. The existing Go modules for this are from 2018, and use a codec interface
 // that gRPC has replaced.
 
-// methods are etcd's methods, as /SERVICE/METHOD, and whether they stream. Other methods are passed
+// methods maps etcd's methods, as /SERVICE/METHOD, to whether they stream. Other methods are passed
 // on as streams, which include single requests.
 var methods = func() map[string]bool {
 	s := grpc.NewServer()

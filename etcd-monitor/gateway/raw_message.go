@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // registers "proto", which codec falls back to
+	_ "google.golang.org/grpc/encoding/proto" // registers "proto", to which codec falls back
 	"google.golang.org/grpc/mem"
 )
 

@@ -19,15 +19,15 @@ type target int
 
 const (
 	inTurn target = iota
-	aWrite        // changes something: to the leader
+	aWrite        // a request that changes something: to the leader
 	aRead         // a read with a small answer: to the leader
 )
 
 // aim is a request's target, and how to remember its answer's size.
 type aim struct {
 	to target
-	// for a linearizable read: the hash under which its answer's size is remembered (0: another
-	// request), and whether it reads one key
+	// for a linearizable read: the hash under which its answer's size is remembered, and whether it
+	// reads one key; the hash is 0 for other requests
 	name uint64
 	one  bool
 }
@@ -48,7 +48,7 @@ func newAnswerSizes() *answerSizes { return &answerSizes{seed: maphash.MakeSeed(
 
 // aim returns the aim of a read.
 func (a *answerSizes) aim(r *pb.RangeRequest) aim {
-	if r.Serializable || len(r.Key) == 0 { // it needs no other member, or etcd refuses it
+	if r.Serializable || len(r.Key) == 0 { // any member answers it, or etcd refuses it
 		return aim{}
 	}
 	at := aim{name: a.name(r), one: len(r.RangeEnd) == 0}

@@ -13,7 +13,7 @@ const (
 	kindGet         = "get" // a Range of one key
 	kindRange       = "range"
 	kindPut         = "put"
-	kindDelete      = "delete" // of one key
+	kindDelete      = "delete" // a DeleteRange of one key
 	kindDeleteRange = "delete_range"
 	kindTxn         = "txn"
 	kindCompact     = "compact"

@@ -23,10 +23,10 @@ const sharedPause = time.Minute
 // group's, streamsMu, a stream's.
 type watchHub struct {
 	g         *Gateway
-	waiting   int           // maximum bytes of answers that wait for a client
+	waiting   int           // maximum bytes of the answers that wait for one client
 	slowPause time.Duration // time for which a watch that was too slow to be shared is not shared
 
-	slow     atomic.Int64 // number of such watches
+	slow     atomic.Int64 // number of watches that are too slow to be shared
 	versions *memberVersions
 
 	mu     sync.Mutex
@@ -41,9 +41,9 @@ type watchGroup struct {
 	key string
 
 	mu        sync.Mutex
-	alone     map[*watch]bool // on their clients' own streams
-	shared    map[*watch]bool // answered from common
-	common    *commonWatch    // nil: none
+	alone     map[*watch]bool // watches on their clients' own streams
+	shared    map[*watch]bool // watches answered from common
+	common    *commonWatch    // the group's watch at etcd; nil: none
 	notBefore time.Time
 }
 
@@ -153,8 +153,8 @@ func (h *watchHub) holds(w *watch, own int64) bool {
 	return true
 }
 
-// begun records that etcd has created a watch, at a revision. From there on, or from its start if
-// that is later, all events come.
+// begun records that etcd has created a watch, at a revision. From that revision on, or from the
+// watch's start if that is later, etcd sends all events.
 func (h *watchHub) begun(w *watch, revision int64) {
 	group := w.group
 	group.mu.Lock()
@@ -222,7 +222,7 @@ func (h *watchHub) holdsAs(w *watch, own int64) bool {
 	return !w.ending
 }
 
-// wants reports whether a watch could be shared if its progress were known.
+// wants reports whether a watch could be shared if the gateway knew its progress.
 func (h *watchHub) wants(w *watch) bool {
 	group := w.group
 	group.mu.Lock()
@@ -233,8 +233,8 @@ func (h *watchHub) wants(w *watch) bool {
 	return !w.known || group.common != nil && group.common.made
 }
 
-// share moves a watch to the common one if it has progressed as far. Otherwise it makes a common
-// watch if there are two watches with known progress. The caller holds the group's lock.
+// share moves a watch to the common one if both have progressed equally far. Otherwise it makes a
+// common watch if there are two watches with known progress. The caller holds the group's lock.
 func (h *watchHub) share(w *watch) {
 	group := w.group
 	if !group.alone[w] || w.own == 0 || w.ending || len(group.alone)+len(group.shared) < 2 || w.tooSlow() {
@@ -472,7 +472,7 @@ func (st *sharedStream) answered(a watchAnswer) {
 	switch {
 	case a.created && a.canceled:
 		c.refused()
-	case a.created: // some older events may come; a client that is moved here has them already
+	case a.created: // older events may follow; a client that is moved here has them already
 		c.made, c.pos = true, a.revision
 		c.gather()
 	case a.canceled:
@@ -482,8 +482,8 @@ func (st *sharedStream) answered(a watchAnswer) {
 	}
 }
 
-// gather moves all watches that have progressed as far to this one. The caller holds the group's
-// lock.
+// gather moves all watches that have progressed equally far to this one. The caller holds the
+// group's lock.
 func (c *commonWatch) gather() {
 	for w := range c.group.alone {
 		c.stream.hub.share(w)

@@ -44,8 +44,8 @@ type UpstreamConfig struct {
 	// ReadsInTurn makes all linearizable reads go to the members in turn; otherwise those with
 	// small answers go to the leader. InTurn implies it.
 	ReadsInTurn bool
-	// User and Password are for the query of the leader if etcd's authentication is enabled.
-	// Without them, writes then go to the members in turn.
+	// User and Password are for the query of the leader if etcd's authentication is enabled. If
+	// authentication is enabled and they are missing, writes go to the members in turn.
 	User, Password string
 	// Log reports the member that writes go to; nil: no log.
 	Log *slog.Logger
@@ -54,7 +54,7 @@ type UpstreamConfig struct {
 // Upstream is the connection to etcd for everything that the gateway passes on.
 type Upstream struct {
 	client *clientv3.Client
-	config clientv3.Config // for the gateway's own clients
+	config clientv3.Config // configuration for the gateway's own clients of etcd
 	http   *http.Transport
 	// named means that the last certificate shown to etcd has a common name.
 	named atomic.Bool
@@ -128,7 +128,7 @@ func Dial(cfg UpstreamConfig) (*Upstream, error) {
 		// does. A call that was not sent cannot have been executed, so nothing is executed twice.
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(math.MaxInt32),
 			grpc.MaxCallSendMsgSize(math.MaxInt32)),
-		grpc.WithDisableServiceConfig(), grpc.WithDefaultServiceConfig(memberConfig), // not the client's
+		grpc.WithDisableServiceConfig(), grpc.WithDefaultServiceConfig(memberConfig), // not that of etcd's client
 	)
 	var err error
 	if u.client, err = connect(c); err != nil {
@@ -207,7 +207,7 @@ func (u *Upstream) secured() *tls.Config {
 	return u.config.TLS
 }
 
-// added is the additional metadata of each request to etcd: see disclaimer.
+// added is the additional metadata of each request to etcd (disclaimer explains it).
 func (u *Upstream) added() []hpack.HeaderField {
 	if !u.named.Load() {
 		return nil

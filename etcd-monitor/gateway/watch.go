@@ -53,16 +53,16 @@ type watchStream struct {
 	etcd     *mailbox // messages to etcd, on the client's own stream
 
 	mu      sync.Mutex
-	watches map[int64]*watch // by the clients' ids
+	watches map[int64]*watch // by the id that the client knows
 	next    int64            // id for the next watch that requests none
 	own     map[int64]*watch // by their ids at etcd, on the client's own stream
 	lastOwn int64
-	asked   []*pendingWatch // requests without etcd's answer
+	asked   []*pendingWatch // requests that etcd has not answered
 	asks    []*question     // open progress requests of the client
-	sent    int             // progress requests to etcd on the client's own stream,
-	heard   int             // and etcd's answers to them
-	sample  watchAnswer     // an answer of etcd to a created watch; the first one came
-	since   time.Time       // at this time
+	sent    int             // number of progress requests to etcd on the client's own stream
+	heard   int             // number of etcd's answers to these requests
+	sample  watchAnswer     // an answer of etcd to a created watch
+	since   time.Time       // time of the first such answer
 	trailer metadata.MD     // trailer with which etcd has ended the client's own stream
 	nudging bool
 	ended   bool
@@ -70,10 +70,10 @@ type watchStream struct {
 	ordered atomic.Bool // etcd's answers on the client's own stream come in order (progress.go)
 }
 
-// pendingWatch is a request for a watch without etcd's answer.
+// pendingWatch is a request for a watch that etcd has not answered.
 type pendingWatch struct {
 	watch *watch
-	id    int64 // its id at etcd
+	id    int64 // the watch's id at etcd
 	again bool  // the client knows the watch already
 }
 
@@ -100,7 +100,7 @@ type watch struct {
 // says nothing about the watch. A later answer is recognized by its revision, or because more
 // answers have come than requests were open.
 type madeAt struct {
-	made     bool // etcd has answered that it is created
+	made     bool // etcd has answered that the watch is created
 	revision int64
 	open     int
 }
@@ -116,7 +116,7 @@ func (m *madeAt) counts(answer watchAnswer) bool {
 type question struct {
 	stream *watchStream
 	until  time.Time
-	open   map[any]bool // streams without etcd's answer
+	open   map[any]bool // streams on which etcd has not answered
 	answer watchAnswer
 	over   bool
 }
@@ -140,7 +140,7 @@ func (g *Gateway) watches(down grpc.ServerStream) error {
 			cancel()
 		}
 	}()
-	go send(s.etcd, up) // receiving reports its errors
+	go send(s.etcd, up) // the goroutine that receives reports the errors of sending
 	// A watch gets its header long before its first answer, and clients wait for the header.
 	header, err := up.Header()
 	if err == nil && header != nil {
@@ -259,7 +259,7 @@ func (s *watchStream) create(r *pb.WatchRequest, q *pb.WatchCreateRequest) error
 
 // begin creates a watch at etcd from a revision, on the client's own stream.
 func (s *watchStream) begin(w *watch, start int64, again bool) error {
-	s.mu.Lock() // until the request is queued: etcd's answers are matched by their order
+	s.mu.Lock() // until the request is queued, because answers are matched by order
 	defer s.mu.Unlock()
 	s.lastOwn++
 	id := s.lastOwn
@@ -297,7 +297,7 @@ func (s *watchStream) cancel(r *pb.WatchRequest, q *pb.WatchCancelRequest) error
 	s.mu.Lock()
 	w := s.watches[q.WatchId]
 	own := int64(0)
-	// it may be a watch without etcd's answer, which the client can name only if it has chosen the
+	// it may be a watch that etcd has not answered; the client can name that only if it chose the
 	// id
 	if w == nil && q.WatchId != 0 {
 		for _, c := range s.asked {
@@ -314,7 +314,7 @@ func (s *watchStream) cancel(r *pb.WatchRequest, q *pb.WatchCancelRequest) error
 	case own != 0:
 		return s.tell(cancelRequest(own), true)
 	case w == nil:
-		return nil // etcd does not answer that
+		return nil // etcd does not answer such a request
 	}
 	s.mu.Lock()
 	answer, err := s.sample.cancelled(s.g.newest.Revision(), w.id)
@@ -374,7 +374,7 @@ func (s *watchStream) forget() {
 	s.asks = nil
 }
 
-// questions drops answered and expired progress requests, and reports whether there are others. The
+// questions drops answered and expired progress requests, and reports whether any remain. The
 // caller holds mu.
 func (s *watchStream) questions() bool {
 	s.asks = slices.DeleteFunc(s.asks, func(q *question) bool {
@@ -443,7 +443,7 @@ func (s *watchStream) answered(a watchAnswer) error {
 		return nil
 	}
 	if w == nil || !s.hub.holds(w, a.id) {
-		return nil // the watch is shared, and its events come there
+		return nil // the watch is shared: its events come on the common watch
 	}
 	if a.canceled {
 		s.mu.Lock()
@@ -570,7 +570,7 @@ func (s *watchStream) nudge() {
 // nudged requests the progress, if etcd answers in order, and schedules the next call after twice
 // d, up to nudgeLast. The pause is nudgeFirst again if etcd has answered and a watch still needs
 // further answers. etcd does not answer while a watch is behind. A watch that was made after such
-// an unanswered request needs one more answer for each of them (madeAt).
+// unanswered requests needs one more answer for each of them (madeAt).
 func (s *watchStream) nudged(d time.Duration, heard int) {
 	s.mu.Lock()
 	ws := slices.Collect(maps.Values(s.own))

@@ -27,13 +27,13 @@ const noWatch = -1
 type watchAnswer struct {
 	bytes       []byte
 	from, to    int   // position of its watch id
-	id          int64 // of the watch
-	revision    int64 // in the header
+	id          int64 // the watch's id
+	revision    int64 // the revision in the header
 	created     bool
 	canceled    bool
 	fragment    bool // more fragments of the same answer follow
 	compact     bool // canceled because of a compaction
-	emptied     bool // it had events, and all were removed
+	emptied     bool // the answer had events, and all were removed
 	first, last int64
 }
 

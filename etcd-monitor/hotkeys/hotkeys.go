@@ -25,10 +25,8 @@
 //     program's restart. If the count exceeds its former value before the next scrape, rate() is
 //     too low once, but never too high.
 //
-// The set of exposed keys changes slowly: an exposed key stays until its rank is below twice the
-// number of exposed keys.
-// Which keys are exposed changes slowly: a key that was exposed stays until it is below twice the
-// number's place.
+// The set of exposed keys changes slowly: an exposed key stays until its rank is worse than twice
+// the number of exposed keys.
 package hotkeys
 
 import (
@@ -54,7 +52,7 @@ const (
 type Bounds struct {
 	Top      int           // number of exposed keys
 	Counters int           // number of counted keys; at least four times Top
-	HalfLife time.Duration // after which a read counts for half
+	HalfLife time.Duration // time after which a read counts half
 	Now      func() time.Time
 }
 
@@ -76,7 +74,7 @@ type Keys struct {
 type counter struct {
 	name          string
 	score         float64 // decides which keys are counted; at least the weighted sum of the key's reads
-	reads, writes uint64  // since the key got this counter
+	reads, writes uint64  // counted since the key got this counter
 	place         int     // index in the heap
 	exposed       bool
 }
@@ -84,7 +82,7 @@ type counter struct {
 // Count is the count of one key.
 type Count struct {
 	Key           string
-	Reads, Writes uint64 // since the key got its counter
+	Reads, Writes uint64 // counted since the key got its counter
 }
 
 // NewKeys makes an empty set of counters.

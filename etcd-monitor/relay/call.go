@@ -24,24 +24,24 @@ type call struct {
 
 	mu         sync.Mutex
 	collecting bool
-	message    []byte // unparsed, with its 5-byte prefix
+	message    []byte // the request's message, unparsed, with its 5-byte prefix
 	up         *half
 	over       bool               // the client has its answer, or has cancelled
 	started    bool               // the client has the answer's headers
-	cancel     context.CancelFunc // for requests that this process answers
+	cancel     context.CancelFunc // cancels a request that this process answers
 
-	// for requests to etcd
+	// the request to etcd
 	plan  *Plan
 	began time.Time
 	head  []hpack.HeaderField // the answer's headers, if they are kept
-	kept  []byte              // kept part of the answer
+	kept  []byte              // the part of the answer that is kept until See had enough
 	seen  bool
 }
 
 // headers are reusable slices for the headers of requests to etcd.
 var headers = sync.Pool{New: func() any { return new([]hpack.HeaderField) }}
 
-const prefixLen = 5 // of a gRPC message: the compression flag and the length
+const prefixLen = 5 // bytes of a gRPC message's prefix: compression flag, message length
 
 // unlock unlocks mu. It is deferred, so that a panic of the Router for this request ends the
 // client's connection, in whichever goroutine it happens.
@@ -219,7 +219,7 @@ func (x *call) sendTo(at member) bool {
 	}
 	fields := headers.Get().(*[]hpack.HeaderField)
 	*fields = x.client.r.request((*fields)[:0], at.link, method, x.fields)
-	up := at.conn.open(*fields, x) // it does not retain fields
+	up := at.conn.open(*fields, x) // open does not retain fields
 	headers.Put(fields)
 	if up == nil {
 		return false
@@ -308,7 +308,7 @@ func (x *call) reset(h *half, code http2.ErrCode, refused bool) {
 		case x.up != nil:
 			x.up.cut(http2.ErrCodeCancel)
 			if p := &x.client.r.pool; p.waits.Load() > 0 {
-				go func() { // it locks other calls
+				go func() { // in a goroutine, because it locks other calls
 					defer x.down.c.endAtPanic()
 					p.retry()
 				}()
@@ -323,7 +323,7 @@ func (x *call) reset(h *half, code http2.ErrCode, refused bool) {
 	}
 	switch {
 	case h != x.up:
-	case x.over: // after the end of the answer, which may still wait for the client
+	case x.over: // the answer has ended, but may still wait for the client
 		x.down.cutAtEnd(code)
 	case refused && x.plan != nil && !x.started:
 		x.up, x.head, x.kept = nil, nil, nil

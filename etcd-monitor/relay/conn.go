@@ -19,7 +19,7 @@ import (
 
 const (
 	streamWindow  = 256 << 10 // bytes of one stream that the peer may send ahead
-	connWindow    = 16 << 20  // the same for all streams of a connection; each also has its own limit
+	connWindow    = 16 << 20  // bytes that the peer may send ahead on all streams together
 	mostBuffered  = 1 << 20   // bytes in the write buffer above which data waits
 	mostSpare     = 128 << 10 // maximum size of a buffer that an idle connection keeps for reuse
 	readBuffer    = 32 << 10
@@ -44,7 +44,7 @@ type sink interface {
 // beginner is the sink of a stream that the peer has opened.
 type beginner interface {
 	sink
-	// begin starts the stream's work. end says that the headers have ended the stream.
+	// begin starts the stream's work. end reports whether the headers have ended the stream.
 	begin(end bool)
 }
 
@@ -54,15 +54,15 @@ type half struct {
 	id   uint32
 	sink sink
 
-	window  int64               // bytes that the peer still accepts on it
+	window  int64               // bytes that the peer still accepts on this stream
 	granted int64               // bytes that the peer may still send
 	waiting []byte              // data waiting for the window
-	trailer []hpack.HeaderField // headers after it
+	trailer []hpack.HeaderField // headers to send after waiting
 	end     bool                // the stream ends after the waiting bytes
-	queued  bool                // in c.queue
+	queued  bool                // the stream is in c.queue
 	sentEnd bool
 	gotEnd  bool
-	unsaid  int  // granted bytes without a WINDOW_UPDATE yet
+	unsaid  int  // granted bytes that no WINDOW_UPDATE has announced yet
 	cutting bool // reset the stream with code when its end has been sent
 	code    http2.ErrCode
 }
@@ -118,10 +118,10 @@ type conn struct {
 
 // limits are the limits of a connection.
 type limits struct {
-	streams     uint32        // of the peer; 0: no limit
+	streams     uint32        // maximum number of the peer's streams; 0: no limit
 	pingMin     time.Duration // minimum interval between the peer's pings; 0: no limit
 	idle        time.Duration // silence after which the peer is pinged; 0: never
-	idleTimeout time.Duration // timeout for the answer
+	idleTimeout time.Duration // timeout for the answer to a ping
 	idleStreams bool          // ping only while there are streams
 }
 
@@ -216,7 +216,7 @@ func (c *conn) fail(err error) {
 	if errors.Is(err, errAway) {
 		wait = lastAnswer
 	}
-	c.nc.SetWriteDeadline(time.Now().Add(wait)) // applies also to a write in progress
+	c.nc.SetWriteDeadline(time.Now().Add(wait)) // the deadline also applies to a write in progress
 	c.kick()
 	for _, h := range all {
 		h.sink.lost(h, err)
@@ -275,7 +275,7 @@ func (c *conn) flush() {
 	c.write(b)
 }
 
-// take takes the waiting bytes, for write. The caller holds mu.
+// take removes and returns the waiting bytes, for write. The caller holds mu.
 func (c *conn) take() []byte {
 	b := c.out
 	c.out, c.writing = c.spare[:0], true

@@ -78,7 +78,7 @@ func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
 			c.goAway(http2.ErrCodeProtocol, "a stream of the server's")
 			return fmt.Errorf("relay: a stream of the server's")
 		}
-		return nil // of a stream that the relay has ended
+		return nil // the frame belongs to a stream that the relay has ended
 	}
 	c.mu.Lock()
 	switch {
@@ -302,7 +302,7 @@ func (c *conn) endIfIdle() {
 	c.mu.Unlock()
 	if over {
 		c.fail(errAway)
-		c.nc.SetReadDeadline(time.Now()) // wakes its reader
+		c.nc.SetReadDeadline(time.Now()) // wakes the connection's reader
 	}
 }
 

@@ -27,7 +27,7 @@ type Plan struct {
 	// See is called with the first 64 bytes of the answer, or the whole if it is shorter, and with
 	// the answer's length, before the client gets any of it. nil: not called.
 	See func(head []byte, size int)
-	// Answer converts etcd's answer to the client's; nil: they are equal. If ok is false, nothing
+	// Answer converts etcd's answer to the client's; nil: both are equal. If ok is false, nothing
 	// was executed, and the request goes to this process's gRPC server.
 	Answer func(message []byte) (answer [][]byte, ok bool)
 	// Refused reports whether an error of etcd is not for the client, because nothing was executed:
@@ -120,7 +120,7 @@ func (r *Relay) serve(nc net.Conn) {
 		idleTimeout: r.PingTimeout}, r.Panicked)
 	own := &client{r: r}
 	c.accept = own.accept
-	c.start() // before Drain can find it: the settings must be a connection's first frame
+	c.start() // before Drain can find the connection, because its first frame must be the settings
 	r.mu.Lock()
 	if r.drained {
 		r.mu.Unlock()
@@ -252,7 +252,7 @@ func (k *client) close() {
 	k.over = true
 	local := k.local
 	k.mu.Unlock()
-	if local != nil { // without the lock: the calls of its streams may be about to request it
+	if local != nil { // without the lock, because calls of local's streams may be waiting for it
 		local.fail(net.ErrClosed)
 		local.nc.Close()
 	}

@@ -22,7 +22,8 @@ type Message interface {
 }
 
 // serve makes this process answer a complete request, without a gRPC server in between. It reports
-// whether it does: requests that such a server would refuse are left to it. The caller holds mu.
+// whether it does: it leaves requests that such a server would refuse to the server. The caller
+// holds mu.
 func (x *call) serve() bool {
 	asked, ok := parseRequest(x.fields)
 	if !ok {

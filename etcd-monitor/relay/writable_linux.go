@@ -31,7 +31,7 @@ func writableOf(nc net.Conn) func() bool {
 				n, _, _ = unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds[0])), 1,
 					uintptr(unsafe.Pointer(&now)), 0, 0, 0)
 			}
-			return func() bool { // calls never overlap: the caller holds mu
+			return func() bool { // its calls never overlap: the caller holds mu
 				return raw.Control(look) == nil && n == 1 && fds[0].Revents == unix.POLLOUT
 			}
 		default:

@@ -79,7 +79,7 @@ func (c *consulClient) ask(ctx context.Context, method, path string, query url.V
 	return response.Header.Get("X-Consul-Index"), err
 }
 
-// read reads a key; with an index it waits until there is a change since then.
+// read reads a key; with an index (since), it waits until the key has changed after that index.
 func (c *consulClient) read(ctx context.Context, key, since string) (pair, string, error) {
 	query := url.Values{}
 	if since != "" {

@@ -40,8 +40,9 @@ func Open(ctx context.Context, kind, address string) (Client, error) {
 }
 
 // waiting is the delay before a lock is passed on, so that the other client is certainly waiting
-// for it. etcd moves a watch that starts in the past, as its mutex's does, to its live watches only
-// every 100 ms. The job measures a client that has waited longer than that.
+// for it. etcd's mutex waits with a watch that starts in the past. etcd moves such watches to its
+// live watches only every 100 ms. The job therefore measures a client that has waited longer than
+// 100 ms.
 const waiting = 150 * time.Millisecond
 
 // Job makes one call, and returns its duration.
@@ -118,7 +119,7 @@ func pass(ctx context.Context, a, b Client) (Job, func(), error) {
 		}, func() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), TTL)
 			defer cancel()
-			_ = unlock(ctx) // a server that has ended holds no lock
+			_ = unlock(ctx) // this may fail, but a server that has ended holds no lock
 		}, nil
 }
 

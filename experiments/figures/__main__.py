@@ -174,33 +174,35 @@ def arguments() -> argparse.ArgumentParser:
         prog="experiments/figures", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--quick", action="store_true", help="few short slices on one engine, once: a look, not a measurement"
+        "--quick", action="store_true", help="few short slices on one engine, once, to see whether it works"
     )
     parser.add_argument(
         "--engines",
         default="ebpf tc,interp,BMv2",
-        help="with commas, of: " + ", ".join(ENGINES) + " (default: ebpf tc,interp,BMv2)",
+        help="engines, with commas, of: " + ", ".join(ENGINES) + " (default: ebpf tc,interp,BMv2)",
     )
     parser.add_argument(
         "--only", help="figures, with commas, of: " + ", ".join([*(figure.name for figure in FIGURES), *BESIDE])
     )
     parser.add_argument(
-        "--compare", action="store_true", help="only NetChain and both NetCRAQs: no etcd, Redis, memcached"
+        "--compare", action="store_true", help="measure only NetChain and both NetCRAQs: no etcd, Redis, memcached"
     )
     parser.add_argument(
         "--cpus",
         default="one,all",
-        help="with commas, what everything that forwards may use: one CPU, or all (default: one,all)",
+        help="CPUs that everything that forwards may use, with commas: one, or all (default: one,all)",
     )
     parser.add_argument(
         "--repetitions", type=int, default=5, help="number of times the networks are created (default: 5)"
     )
-    parser.add_argument("--slices", type=int, default=8, help="of each system at each place, each time (default: 8)")
-    parser.add_argument("--seconds", type=float, default=0.15, help="of each slice (default: 0.15)")
     parser.add_argument(
-        "--redraw", action="store_true", help="measure nothing: draw what was measured last, under whatever conditions"
+        "--slices", type=int, default=8, help="slices of each system at each place, each time (default: 8)"
     )
-    parser.add_argument("--fresh", action="store_true", help="measure again what has been measured")
+    parser.add_argument("--seconds", type=float, default=0.15, help="length of each slice (default: 0.15)")
+    parser.add_argument(
+        "--redraw", action="store_true", help="measure nothing: draw the last measurements, under whatever conditions"
+    )
+    parser.add_argument("--fresh", action="store_true", help="repeat existing measurements")
     parser.add_argument("--out", type=Path, default=ROOT / "out")
     return parser
 

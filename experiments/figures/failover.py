@@ -158,7 +158,7 @@ def write_csv(store: Store, folder: Path) -> bool:
         series.writerow([*columns, "repetition", *store.conditions])
         happened.writerow(["system", "engine", "repetition", "seconds", "event"])
         for point, values in measured:
-            # The engine has the name that all figures use.
+            # Use the engine names of all other figures.
             made = [{**row, "engine": point.engine} for row in values["rows"]]
             series.writerows(
                 [*(row[column] for column in columns), point.repetition, *store.conditions.values()] for row in made

@@ -183,7 +183,7 @@ class Network:
         command = self._command(writes=writes, outstanding=32, seconds=seconds + 0.5, fill=False)
         pick = random.Random(writes)
         with self.net.spawn("h1", command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            time.sleep(0.5)  # the keys get their values first
+            time.sleep(0.5)  # the load gives the keys their values first
             looks, dirty, until = 0, 0, time.monotonic() + seconds
             while time.monotonic() < until:
                 # three digits: the name is not a prefix of another key's name

@@ -20,9 +20,9 @@ const entries = 16384
 
 // source is a program in C of a peer's checkout.
 type source struct {
-	folder  string         // in the checkout
-	file    string         // the program
-	others  []string       // files that it includes
+	folder  string         // folder of the program in the checkout
+	file    string         // file of the program
+	others  []string       // files that the program includes
 	defines map[string]int // values of definitions that replace the peer's
 }
 

@@ -24,7 +24,8 @@ type Peer struct {
 	reflector                  *ebpf.Program
 }
 
-// request is what differs between the peers.
+// request has everything that differs between the peers: the frame, the programs, and the expected
+// answer.
 type request struct {
 	name, kind string
 	frame      []byte
@@ -33,7 +34,7 @@ type request struct {
 	calls      []string // programs by their index in map_progs_xdp
 	used       []string // programs that the request runs
 	fill       func(*ebpf.Collection) error
-	answer     []byte // part of the answer
+	answer     []byte // part of the expected answer
 }
 
 // open loads a peer's programs and checks that they answer the request.
@@ -84,7 +85,7 @@ func (s *source) open(checkout string, r request) (_ *Peer, err error) {
 	return opened, err
 }
 
-// check runs the program once: it must send the expected answer.
+// check runs the program once, and returns an error unless it sends the expected answer.
 func (p *Peer) check(r request) error {
 	out := make([]byte, 1500)
 	run := ebpf.RunOptions{Data: r.frame, DataOut: out}

@@ -15,7 +15,7 @@ const (
 	xdpTX      = 3
 )
 
-// replay is an XDP program that puts the original frame back and then calls another program.
+// replay is an XDP program that restores the original frame, and then calls another program.
 type replay struct {
 	program  *ebpf.Program
 	template *ebpf.Map // the original frame
@@ -84,8 +84,8 @@ func newReplay(frame []byte, shift int32) (_ *replay, err error) {
 	return r, nil
 }
 
-// time runs a program n times on the frame and returns the fastest of ten parts, for one run, with
-// the time of the replay.
+// time runs a program n times on the frame, in ten parts. It returns the time of one run in the
+// fastest part, including the replay's time.
 func (r *replay) time(program *ebpf.Program, n int) (least time.Duration, err error) {
 	if err := r.next.Put(uint32(0), program); err != nil {
 		return 0, err
@@ -114,7 +114,7 @@ func (r *replay) Close() error {
 	return errors.Join(r.program.Close(), r.template.Close(), r.next.Close())
 }
 
-// reflector answers every frame as it is. Its time is that of the replay.
+// reflector sends every frame back unchanged, so its measured time is the replay's.
 func reflector() (*ebpf.Program, error) {
 	return ebpf.NewProgram(&ebpf.ProgramSpec{Name: "reflector", Type: ebpf.XDP, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpTX), asm.Return()}})

@@ -37,7 +37,8 @@ func BMC(checkout string) ([]*Peer, error) {
 		return nil, err
 	}
 	cached := fmt.Sprintf("VALUE %s 0 %d\r\n%s\r\n", key, len(value), value)
-	// The fourth program invalidates entries when a SET comes by TCP. Recent kernels refuse it.
+	// The fourth program, which is left out, invalidates entries when a SET arrives over TCP.
+	// Recent kernels refuse it.
 	calls := []string{"bmc_hash_keys_main", "bmc_prepare_packet_main", "bmc_write_reply_main"}
 	p, err := (&source{folder: "bmc", file: "bmc_kern.c", others: []string{"bmc_common.h"},
 		defines: map[string]int{"BMC_CACHE_ENTRY_COUNT": entries, "BMC_MAX_KEY_LENGTH": bmcKeyBytes}}).open(checkout, request{
@@ -91,7 +92,8 @@ func DINT(checkout string) (peers []*Peer, err error) {
 				binary.NativeEndian.PutUint64(entry, key)
 				copy(entry[8*keysPerEntry:], long)
 				entry[(8+valueBytes+4)*keysPerEntry] = 1 // valid
-				// Every entry holds the key, so its place by the program's hash is not needed.
+				// Every entry gets the key, so this code need not compute the key's place by the
+				// program's hash.
 				for i := range uint32(entries) {
 					if err := cache.Put(i, entry); err != nil {
 						return err

@@ -41,7 +41,7 @@ func Plan(t *topology.Topology) (map[string]Node, error) {
 		}
 		for _, p := range s.Ports {
 			if p.Peer != nil {
-				links++ // counted at each of its two ends
+				links++ // each link is counted at both of its ends
 			}
 		}
 	}
@@ -70,7 +70,7 @@ func Plan(t *topology.Topology) (map[string]Node, error) {
 				n.Entries = append(n.Entries, route(h.IP, hop.Peer.MAC, hop.Number))
 			}
 		}
-		up, _ := graph.NextHop(name, tail.Name) // at the tail there is no port
+		up, _ := graph.NextHop(name, tail.Name) // the tail has no port towards the tail
 		for _, p := range s.Ports {
 			n.Groups = append(n.Groups, acknowledgements(p, tree[name], p.Number == up.Number)...)
 		}

@@ -11,12 +11,12 @@ const Port = 20034
 // Sizes in bytes.
 const (
 	ValueBytes = 16
-	Size       = 2 + 4 + ValueBytes // what NetCRAQ adds to a UDP datagram
+	Size       = 2 + 4 + ValueBytes // size of NetCRAQ's part of a UDP datagram
 )
 
 // The program's constants.
 const (
-	Keys     = 65536 // KEY_ID is below
+	Keys     = 65536 // number of keys; every KEY_ID is below it
 	Versions = 8     // cells of a key: one for the clean version, the others for dirty versions
 )
 
@@ -38,7 +38,7 @@ func (o Op) String() string {
 // Packet is a NetCRAQ header of the paper.
 type Packet struct {
 	Op      Op
-	Version uint16 // of a WRITE and an ACKNOWLEDGE: the number of the write, 14 bits; 0: none assigned
+	Version uint16 // number of the write, in a WRITE and an ACKNOWLEDGE: 14 bits; 0: none assigned
 	Key     uint32
 	Value   [ValueBytes]byte
 }

@@ -39,17 +39,17 @@ type Peer interface {
 
 // Config describes a run.
 type Config struct {
-	Outstanding int // workers, each with one outstanding query
+	Outstanding int // number of workers, each with one outstanding query
 	// Rate is the number of queries a second that become due, over all workers. The latency of a
 	// query that starts late because the previous one was slow includes the delay. 0: each answer
 	// starts the next query.
 	Rate       int
-	Gets, Puts int // the mix, in any unit
+	Gets, Puts int // relative frequencies of the operations, in any unit
 	Keys       int
-	ValueBytes int // at least 12: the number of the key and of the write
+	ValueBytes int // at least 12, for the numbers of the key and of the write
 	Zipf       func(*rand.Rand) func() int
 	Duration   time.Duration
-	Timeout    time.Duration // of one query
+	Timeout    time.Duration // timeout of one query
 	Seed       uint64
 }
 
@@ -95,7 +95,8 @@ func (c *Config) check() error {
 	return nil
 }
 
-// KeyName returns the name of key number n, as long as the etcd key of a small cluster object.
+// KeyName returns the name of key number n. It is as long as the etcd key of a small cluster
+// object.
 func KeyName(n int) string { return fmt.Sprintf("/bench/%08d", n) }
 
 // value writes the value of a key: its number, the number of the write, and these repeated.

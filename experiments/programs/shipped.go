@@ -11,10 +11,10 @@ import (
 
 // The values in the shipped program's tables.
 const (
-	principal  = 1 // of the client, and also the realm of its key
+	principal  = 1 // principal of the client, and also the realm of its key
 	session    = 3
 	shippedKey = wire.Key(1)<<24 | 1
-	replyGroup = 16 // and also the egress port of the reply
+	replyGroup = 16 // multicast group of the reply, and also its egress port
 )
 
 var service = netip.AddrFrom4([4]byte{10, 0, 254, 1})

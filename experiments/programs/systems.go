@@ -22,7 +22,7 @@ const (
 	NetChain = "NetChain"
 	Paper    = "NetCRAQ as in the paper"
 	Shipped  = "NetCRAQ"
-	Leased   = "NetCRAQ with leases" // the default: a member answers reads while it has a lease
+	Leased   = "NetCRAQ with leases" // the default: members answer reads while they have a lease
 )
 
 // Kinds of packets.
@@ -45,8 +45,8 @@ var Kinds = []string{CleanRead, DirtyRead, DirtyAnswer, PassingRead, PassingRepl
 // Ports of every switch.
 const (
 	hostPort = 1
-	headPort = 2 // towards the head
-	tailPort = 3 // towards the tail
+	headPort = 2 // port towards the head
+	tailPort = 3 // port towards the tail
 )
 
 // client is the source of requests: h1, at s1.

@@ -20,9 +20,9 @@ type Config struct {
 	Conn   *grpc.ClientConn
 	Trace  []Request
 	Export *Export
-	Speed  float64       // 1: as recorded
-	Fill   bool          // put the export's keys first
-	Warm   time.Duration // of the trace; requests until then are counted separately
+	Speed  float64       // speed relative to the recorded one
+	Fill   bool          // before the replay, put the export's keys
+	Warm   time.Duration // part of the trace whose requests are counted separately
 	Limit  time.Duration // timeout of one request
 }
 
@@ -160,8 +160,8 @@ func end(prefix string) []byte {
 	return []byte{0}
 }
 
-// hangsOnLease: in the recorded cluster only these keys have etcd leases. Other lease entries in
-// the log are about Kubernetes' Lease objects.
+// hangsOnLease reports whether a key has an etcd lease: in the recorded cluster only these keys do.
+// Other lease entries in the log are about Kubernetes' Lease objects.
 func hangsOnLease(key string) bool {
 	return strings.HasPrefix(key, "/registry/masterleases/") || strings.HasPrefix(key, "/registry/events/")
 }
@@ -192,7 +192,7 @@ func (r *run) write(ctx context.Context, q Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writing--
-	s.overlap = s.overlap || err != nil // the write may have been executed, or may still be
+	s.overlap = s.overlap || err != nil // the write may be executed now or later
 	switch {
 	case s.writing > 0:
 	case s.overlap && err == nil:

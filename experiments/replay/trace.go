@@ -14,7 +14,7 @@ import (
 
 // Kinds of requests in a trace.
 const (
-	Get    = "get" // of one key
+	Get    = "get" // a read of one key
 	Range  = "range"
 	Put    = "txn-put"
 	Delete = "txn-delete"
@@ -24,10 +24,10 @@ const (
 
 // Request is one row of a trace.
 type Request struct {
-	At    time.Duration // since the trace's beginning
+	At    time.Duration // time since the trace's beginning
 	Kind  string
 	Key   string
-	Bytes int  // of the request
+	Bytes int  // bytes of the request
 	Lease bool // the log line mentions a lease
 }
 
@@ -64,7 +64,7 @@ func ReadTrace(r io.Reader) ([]Request, error) {
 type Export struct {
 	values map[string][]byte
 	leased map[string]bool
-	keys   []string // in order
+	keys   []string // sorted names of keys
 }
 
 // ReadExport reads the output of `etcdctl get --prefix / -w json`.

@@ -1,5 +1,5 @@
 // Package atomicfile replaces files so that a crash, of the process or of the machine, leaves
-// either the old or the new file. After Replace has returned it is the new one.
+// either the old or the new file. After Replace has returned, a crash leaves the new file.
 package atomicfile
 
 import (
@@ -19,10 +19,10 @@ var syncDir = func(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Replace replaces the file at path by the output of write, with permissions mode. If it fails
-// before the new file is in place, the old file is unchanged; if syncing the directory fails, it
-// may be either. Readers see one of the two, complete. The temporary file next to it has a name
-// that begins with a dot.
+// Replace replaces the file at path by the output of write, with permissions mode. If Replace fails
+// before the new file is in place, the old file is unchanged. If syncing the directory fails, a
+// crash may leave either file. Readers always see one of the two, complete. The temporary file next
+// to it has a name that begins with a dot.
 func Replace(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")

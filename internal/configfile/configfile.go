@@ -1,5 +1,5 @@
-// Package configfile reads a command's flags from a YAML file, so that an administrator of a
-// service can edit a file. A key is a flag's name without the dashes.
+// Package configfile reads a command's flags from a YAML file, which an administrator of a service
+// can edit. A key is a flag's name without the dashes.
 package configfile
 
 import (
@@ -22,7 +22,7 @@ var never = []string{Flag, "help", "version"}
 // File is the set of flags that a file has set.
 type File struct {
 	name  string
-	lines map[string]int // by flag
+	lines map[string]int // the file's line for each flag
 }
 
 // Read sets flags from a file. Flags on the command line take precedence. An error names the file
@@ -82,7 +82,7 @@ func (f *File) set(flags *pflag.FlagSet, key, value *yaml.Node) error {
 	default:
 		return fmt.Errorf("%s takes a value, not a mapping", key.Value)
 	}
-	if flag.Changed { // by the command line
+	if flag.Changed { // the command line has set it
 		return nil
 	}
 	for _, v := range values {

@@ -14,8 +14,8 @@ import (
 const ProgressSince = "3.4.25, 3.5.8 or 3.6.0"
 
 // OrdersProgress reports whether an etcd of this version answers a request for a watch's progress
-// only after all events up to the revision in the answer. Older ones may answer earlier (etcd issue
-// 15220). An unreadable version counts as older.
+// only after all events up to the revision in the answer. Older versions may answer earlier (etcd
+// issue 15220). An unreadable version counts as older.
 func OrdersProgress(version string) bool {
 	v, err := semver.NewVersion(version)
 	if err != nil {

@@ -44,7 +44,7 @@ import (
 // The same values as in kernel.c.
 const (
 	maxSlots   = len(kernelShared{}.Slots)
-	cells      = 4096 // of fineStep nanoseconds, and the same number of coarseStep
+	cells      = 4096 // number of cells of fineStep nanoseconds, and number of cells of coarseStep
 	fineStep   = 100
 	coarseStep = 10_000
 )
@@ -66,11 +66,11 @@ type Config struct {
 	Gateway  [6]byte // the Ethernet address of the next hop to the target
 	Profile  wire.Profile
 	Protocol Protocol   // nil: NetCRAQ's protocol, to Target, with values of Profile
-	Keys     []wire.Key // drawn uniformly, or by Weights
+	Keys     []wire.Key // keys, drawn uniformly or by Weights
 	Weights  []float64
-	Sessions []Session // as many as Outstanding, if WritePercent is above 0
+	Sessions []Session // one for each of Outstanding, if WritePercent is above 0
 
-	Outstanding  int // 1 to 1,024
+	Outstanding  int // number of outstanding queries, 1 to 1,024
 	WritePercent int
 	FirstPort    uint16 // the first of the slots' UDP ports
 	// time of the first queries, so that several loads can start together; zero: now
@@ -79,7 +79,7 @@ type Config struct {
 	Resend   time.Duration // time after which an unanswered query is resent
 	// CPUs that send the slots' first queries in turn; none: any CPU
 	CPUs      []int
-	Reflected bool // answers are the queries themselves, with swapped addresses
+	Reflected bool // the target is a reflector: answers are the queries with swapped addresses
 	Seed      uint64
 }
 
@@ -96,9 +96,9 @@ type Report struct {
 // OpReport is the result of one operation.
 type OpReport struct {
 	Answered uint64
-	Status   [32]uint64 // by status; unused for reflected queries
-	// by latency: 4,096 cells of 100 ns, then 4,096 of 10 us; the last one includes all longer
-	// latencies
+	Status   [32]uint64 // answers by status; unused for reflected queries
+	// answers by latency: 4,096 cells of 100 ns, then 4,096 of 10 us; the last cell includes all
+	// longer latencies
 	Histogram []uint64
 }
 

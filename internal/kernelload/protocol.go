@@ -19,7 +19,7 @@ type Protocol interface {
 // Shape has the offsets of fields in the UDP payload, in bytes. All fields are in network byte
 // order.
 type Shape struct {
-	Port       uint16 // UDP source of answers
+	Port       uint16 // UDP source port of answers
 	Size       int
 	Op, Status int // 8 bits each; status 0: done, with a value
 	// Replies are the op codes of the answers to a READ and to a WRITE, in the bits of OpMask.
@@ -31,8 +31,8 @@ type Shape struct {
 	// for a READ and for a WRITE. If negative there is none: an answer is then identified by its
 	// UDP port, op and key.
 	Query, Answer [2]int
-	// Session (16 bits) and Length (of the value in bytes, 16 bits) are negative if the protocol
-	// has no such field, and so is Status.
+	// Session (16 bits) and Length (of the value in bytes, 16 bits) are offsets. Like Status, they
+	// are negative if the protocol has no such field.
 	Session, Length int
 }
 

@@ -20,8 +20,9 @@ const own = "github.com/netcraq/netcraq"
 // enough is the part of a licence file, in percent, that licensecheck must recognize.
 const enough = 75
 
-// licenceFile matches the names of files with a code licence. LICENSE.docs is a manual's, and
-// LICENSE-3rdparty.csv lists other dependencies, which go.mod names, too.
+// licenceFile matches the names of files with a code licence. noLicenceFile matches exceptions:
+// LICENSE.docs is a manual's licence, and LICENSE-3rdparty.csv lists dependencies, which go.mod
+// names, too.
 var licenceFile = regexp.MustCompile(`(?i)^(un)?(licen[sc]e|copying)([-._].*)?$`)
 
 var noLicenceFile = regexp.MustCompile(`(?i)\.(go|docs|csv)$`)

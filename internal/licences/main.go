@@ -8,7 +8,7 @@
 // text of a Go module's licence comes from the module cache, so build the modules first. The last
 // line says how many modules the cache lacks, for example those of other platforms.
 //
-// It prints FILE: DEPENDENCY: what is wrong, and exits with 1 if it has printed anything.
+// It prints each problem as FILE: DEPENDENCY: PROBLEM, and exits with 1 if it has printed any.
 package main
 
 import (

@@ -16,10 +16,10 @@ import (
 // Call is a client's call, or a change of a key by something else (Op). Begin and End are of one
 // clock for all clients.
 type Call struct {
-	Client     int    // from -2 on
-	Name       string // in histories of names
+	Client     int    // number of the client, from -2 on
+	Name       string // name of the key, in histories of names
 	Key        uint32 // the requested KEY_ID; for a move, the old one
-	To         uint32 // ... and the new one
+	To         uint32 // for a move, the new KEY_ID
 	Op         wire.Op
 	Delete     bool
 	Value      string // the written value
@@ -35,8 +35,8 @@ type Call struct {
 }
 
 // Changes of a key besides the reads and writes of clients. Adding a key makes its slot, with a
-// tombstone, and then writes its value. Removing one may leave a tombstone in it before the slot
-// goes.
+// tombstone, and then writes its value. Removing a key may leave a tombstone in its slot before the
+// slot is removed.
 const (
 	Add wire.Op = 0xF0 + iota
 	First
@@ -46,7 +46,7 @@ const (
 	Rewrite // the value gets another version
 )
 
-// Increment adds 1 to a number, which is 0 if there is none. Value is the result.
+// Increment adds 1 to a key's number. A key without a value counts as 0. Call.Value is the sum.
 const Increment wire.Op = 0xE0
 
 // Operations converts a history to porcupine's form. A call with an unknown outcome may be executed
@@ -65,7 +65,7 @@ func Operations(history []Call) (ops []porcupine.Operation) {
 	return ops
 }
 
-// model is a porcupine model of a kind of state. of partitions the calls.
+// model is a porcupine model of a kind of state. of returns the partition of a call.
 func model[State any, Of comparable](initially State, step func(State, Call) (bool, State),
 	of func(Call) Of) porcupine.Model {
 	return porcupine.Model{

@@ -94,10 +94,10 @@ func (s Register) incremented() string {
 
 // name is a name's state: its KEY_ID and its content.
 type name struct {
-	key uint32 // 0: the name has no key
+	key uint32 // the name's KEY_ID; 0: the name has no key
 	Register
-	// cleared is set by a removal. If a removal is resumed, because a controller died or its call
-	// was lost, it may leave another tombstone.
+	// cleared is set by a removal. A removal that is resumed, because a controller died or the call
+	// was lost, may leave another tombstone.
 	cleared bool
 }
 
@@ -132,7 +132,7 @@ func (s name) step(x Call) (bool, name) {
 	case x.Absent:
 		return !here, s
 	case !here:
-		return x.Unknown, s // not executed for any other key
+		return x.Unknown, s // a call for another key cannot have been executed
 	}
 	looks := x.Op == wire.Read || x.Failed
 	if s.cleared && looks && !x.Found && x.Version > s.version {

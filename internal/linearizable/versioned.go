@@ -12,7 +12,7 @@ var Versioned = model(versioned{}, versioned.step, func(x Call) string { return 
 type versioned struct {
 	Register
 	there   bool // the name has a key
-	written bool // ... with a version that clients see; otherwise they see 0
+	written bool // the key has a version that clients see; otherwise they see 0
 	// cleared is set by a removal, which for a moment leaves one or several tombstones at some
 	// switches and nothing at others.
 	cleared bool
@@ -32,7 +32,7 @@ func (s versioned) step(x Call) (bool, versioned) {
 		return false, s
 	case x.Op == Add && x.Value != "":
 		return true, s.later(x.Value, true)
-	case x.Op == Add: // the version of its tombstone is the name's, and no client sees it
+	case x.Op == Add: // the tombstone's version becomes the name's, but no client sees it
 		s = s.later("", false)
 		s.written = false
 		return true, s
@@ -60,7 +60,7 @@ func (s versioned) step(x Call) (bool, versioned) {
 	case x.Delete && x.Op == wire.Write && nothing && !x.Unknown: // there was nothing to delete
 		return !s.written || s.cleared, s
 	case !s.there, x.Op == wire.CAS && (x.Expected == 0) == s.written:
-		return x.Unknown, s // not executed for any other key, and a CAS fails
+		return x.Unknown, s // such a call cannot have been executed
 	case x.Op == wire.CAS && x.Expected != 0:
 		at, ok := s.is(x.Expected)
 		if !ok {

@@ -20,10 +20,10 @@ const Settle = 50 * time.Millisecond
 // subscribeAgain is the interval between attempts to subscribe.
 const subscribeAgain = 100 * time.Millisecond
 
-// Watch calls changed soon after the kernel has reported a message that concerns accepts, until ctx
-// ends. It returns at once. Watch subscribes to groups (RTNLGRP_...) of the calling thread's
-// network namespace. The kernel drops messages for a reader that is too slow. Watch then subscribes
-// again and calls changed, because a dropped message may have concerned the caller.
+// Watch calls changed soon after the kernel has sent a message for which concerns returns true,
+// until ctx ends. It returns at once. Watch subscribes to groups (RTNLGRP_...) of the calling
+// thread's network namespace. The kernel drops messages for a reader that is too slow. Watch then
+// subscribes again and calls changed, because a dropped message may have concerned the caller.
 func Watch(ctx context.Context, log *slog.Logger, groups []uint, concerns func(syscall.NetlinkMessage) bool,
 	changed func()) error {
 	space, err := netns.Get()

@@ -2,5 +2,6 @@
 
 package racedetector
 
-// Enabled reports whether the race detector is on. It multiplies the use of memory and time.
+// Enabled reports whether the race detector is on. The race detector multiplies the use of memory
+// and time.
 const Enabled = true

@@ -3,11 +3,11 @@ package shares
 
 import "sync"
 
-// Fits reports whether a tenant that has own of a budget may have n more. most is the budget, and
-// all the sum of all tenants' parts.
+// Fits reports whether a tenant that has the part own of a budget may have n more. most is the
+// whole budget, and all is the sum of all tenants' parts.
 //
-// A tenant may have at most as much as it leaves free. So no tenant has more than half of the
-// budget, and a tenant with nothing gets up to half of the free part.
+// A tenant's part may be at most as large as the part of the budget that is then free. So no tenant
+// has more than half of the budget, and a tenant with nothing gets up to half of the free part.
 func Fits[N int | int64](own, all, n, most N) bool { return own+n <= most-all-n }
 
 // Budget is a budget that tenants share by [Fits]. It is safe for concurrent use.

@@ -270,8 +270,8 @@ var arrowRules = []arrowRule{
 type shelf struct {
 	in       string
 	packages []string
-	// decide is the number of packages, from the first on, that only yield plain data. They may not
-	// import writers, which the other packages use to write instructions.
+	// decide is the number of packages, counted from the first, that only return plain data. They
+	// may not import writers, which the other packages use to write instructions.
 	decide  int
 	writers []string
 }
@@ -300,7 +300,7 @@ func (s shelf) wrong(from, imported string) string {
 		if i := slices.Index(s.packages, part); i >= 0 {
 			return i
 		}
-		return len(s.packages) + 1 // not in the list yet
+		return len(s.packages) + 1 // the package is not in the list yet
 	}
 	own := at(from)
 	to, ours := strings.CutPrefix(imported, module)

@@ -60,7 +60,7 @@ func unbreakable(line, ext string) bool {
 		strings.HasPrefix(trimmed, "// +kubebuilder:") { // a marker of controller-gen is one line
 		return true
 	}
-	if strings.HasPrefix(trimmed, "//\t") || strings.HasPrefix(trimmed, "*   ") { // a listing
+	if strings.HasPrefix(trimmed, "//\t") || strings.HasPrefix(trimmed, "*   ") { // listing
 		return true
 	}
 	if ext == ".md" && strings.HasPrefix(trimmed, "|") {
@@ -126,11 +126,11 @@ var retired = map[string]string{
 	"behind its back": "what goes on",
 }
 
-// retiredWord finds one of them.
+// retiredWord finds a retired word.
 var retiredWord = regexp.MustCompile(
 	`\b(` + strings.Join(slices.Sorted(maps.Keys(retired)), "|") + `)\b`)
 
-// checkWords names the words that are not used any more.
+// checkWords reports retired words.
 func checkWords(name string, text []byte) (out []string) {
 	switch path.Ext(name) {
 	case ".go", ".py", ".p4", ".md":

@@ -14,7 +14,7 @@ import (
 // mind, and every larger package had cyclic references between its files.
 const maxFiles = 25
 
-// packages are the folders with the project's Go files, and the content of each.
+// packages are the project's Go packages, by folder.
 type packages map[string]*goPackage
 
 type goPackage struct {
@@ -59,8 +59,9 @@ func (p packages) check() (out []string) {
 	return out
 }
 
-// sharedVerbs name dozens of functions each, so that no one can search for one of them. A method
-// has its receiver; a function's name must include its object.
+// sharedVerbs are verbs that dozens of functions would have as their name, so that no one could
+// search for one of them. A method's receiver names its object. A function's name must include the
+// object.
 var sharedVerbs = []string{"Take", "Ask", "Tell", "Look", "Leave", "Keep", "At", "Of", "Has"}
 
 // checkVerbs finds exported functions whose name is only a shared verb.

@@ -53,11 +53,11 @@ var flagVoice = pattern("flag-voice",
 	`^(?:(?:for|at|by|of|in|to|with|from|after|under|on) )?(how|what|which|where|who|whose|whom|whether)`,
 	`^which`+"`", `begin with a noun or an imperative: "time that clients have", "address to listen on"`)
 
-// pattern compiles one: words, between which is white space.
+// pattern compiles a pattern, which consists of words separated by white space.
 func pattern(name, find, correct, instead string) prosePattern {
 	spaced := func(s string) string { return strings.ReplaceAll(s, " ", `\s+`) }
 	p := prosePattern{name: name, instead: instead, find: regexp.MustCompile(`(?i)\b` + spaced(find) + `\b`)}
-	if strings.HasSuffix(find, "$)") { // ends with a mark, where no word does
+	if strings.HasSuffix(find, "$)") { // it ends with a mark, so without \b
 		p.find = regexp.MustCompile(`(?i)\b` + spaced(find))
 	}
 	if correct != "" {
@@ -68,16 +68,16 @@ func pattern(name, find, correct, instead string) prosePattern {
 
 // passage is a text that people read. Its pieces are in the order of the text.
 type passage struct {
-	kind   string // its name in findings
+	kind   string // the passage's name in findings
 	text   string
 	pieces []piece
-	flag   bool // it explains a flag
+	flag   bool // the passage explains a flag
 }
 
-// piece is where in the file a part of a passage begins.
+// piece is the position of a part of a passage: its offset in the text, and its line in the file.
 type piece struct{ at, line int }
 
-// write appends a part of the text that stands at a line.
+// write appends a text that begins at a line of the file.
 func (p *passage) write(text string, line int) {
 	p.pieces = append(p.pieces, piece{len(p.text), line})
 	p.text += text
@@ -92,8 +92,8 @@ func (p *passage) line(at int) int {
 	return p.pieces[max(after-1, 0)].line
 }
 
-// checkProse finds the patterns in documents, in what commands say with --help, and in comments of
-// packages.
+// checkProse finds the patterns in documents, in the output of commands' --help, and in package
+// comments.
 func checkProse(name string, text []byte) (out []string) {
 	for _, p := range passages(name, text) {
 		patterns := prosePatterns
@@ -114,10 +114,10 @@ func checkProse(name string, text []byte) (out []string) {
 	return out
 }
 
-// passages are the texts of a file that the patterns are looked for in.
+// passages returns the texts of a file in which checkProse searches for the patterns.
 func passages(name string, text []byte) []*passage {
 	switch {
-	case strings.HasPrefix(name, "internal/treelint/"): // which has the patterns as examples
+	case strings.HasPrefix(name, "internal/treelint/"): // it contains the patterns as examples
 		return nil
 	case name == "README.md" || strings.HasPrefix(name, "docs/") && strings.HasSuffix(name, ".md"):
 		return []*passage{markdown(string(text))}
@@ -127,7 +127,7 @@ func passages(name string, text []byte) []*passage {
 		fset := token.NewFileSet()
 		file, err := parser.ParseFile(fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
-			return nil // the compiler says so
+			return nil // the compiler reports it
 		}
 		var out []*passage
 		if file.Doc != nil {
@@ -182,8 +182,8 @@ var flagCall = regexp.MustCompile(`^((Bool|Int|Int32|Int64|Uint|Uint16|Uint32|Ui
 // helpFields are the fields of a cobra.Command that --help prints.
 var helpFields = []string{"Use", "Short", "Long", "Example"}
 
-// commandHelp is what a file's commands print with --help: fields of each cobra.Command, given
-// in a literal or assigned, and the texts of flags.
+// commandHelp returns the texts that a file's commands print with --help: fields of each
+// cobra.Command, set in a literal or by assignment, and the texts of flags.
 func commandHelp(fset *token.FileSet, file *ast.File) (out []*passage) {
 	add := func(e ast.Expr, flag bool) {
 		p := &passage{kind: "a help text", flag: flag}
@@ -223,7 +223,8 @@ func commandHelp(fset *token.FileSet, file *ast.File) (out []*passage) {
 	return out
 }
 
-// helpConstants are constants and variables whose names say that --help prints them.
+// helpConstants returns the values of constants and variables that --help prints, according to
+// their names.
 func helpConstants(d *ast.GenDecl) (out []ast.Expr) {
 	for _, spec := range d.Specs {
 		v, ok := spec.(*ast.ValueSpec)
@@ -278,13 +279,13 @@ func writeStrings(p *passage, fset *token.FileSet, e ast.Expr) {
 }
 
 var (
-	// argparseText is where Python's argparse gets a text.
+	// argparseText matches the places where a Python program passes a text to argparse.
 	argparseText = regexp.MustCompile(`\b(help|description|epilog)=\s*\(?\s*`)
 	moduleDoc    = regexp.MustCompile(`(?s)^(?:#[^\n]*\n|\s)*r?"""(.*?)"""`)
 	pythonString = regexp.MustCompile(`(?s)^[rRfF]?("""(.*?)"""|'''(.*?)'''|"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)')\s*`)
 )
 
-// argparseHelp is what a Python program prints with --help.
+// argparseHelp returns the texts that a Python program prints with --help.
 func argparseHelp(text string) (out []*passage) {
 	if !strings.Contains(text, "argparse") {
 		return nil

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare what a version promises with the last release: ``make api-diff``. It fails if something
-was removed or changed in a way that breaks users, unless the changelog announces that. apidiff
-finds what breaks a Go program, and surfaces.py compares everything else.
+"""Compare a version's promises with those of the last release: ``make api-diff``. It fails if
+something was removed or changed in a way that breaks users, unless the changelog announces that.
+apidiff finds what breaks a Go program, and surfaces.py compares everything else.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def booted(root: Path) -> Iterator[Callable[..., str]]:
         wait("systemd is up", runs)
         yield inside
     finally:
-        machine.kill()  # and so all processes of the machine
+        machine.kill()  # the machine's other processes end with its systemd
         machine.wait(30)
         wait("the machine's processes are gone", lambda: "populated 0" in (group / "cgroup.events").read_text())
         for folder in sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True):

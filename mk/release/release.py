@@ -214,7 +214,7 @@ def python(release: Release) -> None:
         if path.suffix == ".whl":
             shutil.copy(path, folder)
             continue
-        with tarfile.open(path) as archive:  # setuptools writes the build time into it
+        with tarfile.open(path) as archive:  # setuptools writes the build time into the archive
             archive.extractall(release.work / "sdist")
         top = path.name.removesuffix(".tar.gz")
         release.tar(folder / path.name, files_below(release.work / "sdist" / top), top)
@@ -250,7 +250,7 @@ def java(release: Release) -> None:
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(release.epoch))
     release.run("mvn", "-q", "-B", "-DskipTests", f"-Dproject.build.outputTimestamp={moment}",
                 f"-DaltDeploymentRepository=dist::file://{repository}", "deploy", cwd=copy)  # fmt: skip
-    for path in repository.rglob("maven-metadata.xml*"):  # contains the time; a repository's server writes its own
+    for path in repository.rglob("maven-metadata.xml*"):  # has the time; a server writes its own
         path.unlink()
 
 
@@ -357,17 +357,19 @@ def compare(one: Path, other: Path, in_part: bool = False) -> list[str]:
 def main() -> int:
     """Run the command, and return its exit code."""
     parser = argparse.ArgumentParser(prog="make release", description="build a release from a clean checkout")
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="the folder (default: dist)")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder for the artifacts (default: dist)")
     parser.add_argument("--go", default="go")
-    parser.add_argument("--check", action="store_true", help="build it again, and compare the bytes")
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--check", action="store_true", help="build the release again, and compare the bytes")
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"parts to build, of {', '.join(PARTS)} (default: all)"
+    )
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"there is no part {', '.join(sorted(unknown))}; the parts are {', '.join(PARTS)}")
     parts = tuple(options.parts) or PARTS
     say = lambda text: print(text, flush=True)  # noqa: E731
     try:
-        # What make release has built already is compared, not built again.
+        # Compare an existing build of make release, instead of building it again.
         if not (options.check and holds(options.out)):
             build(options.out, options.go, parts, say)
         if options.check:

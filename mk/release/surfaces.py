@@ -18,16 +18,16 @@ import yaml
 
 @dataclass
 class Surface:
-    """What one part of a checkout offers and demands. Offering less breaks users, and so does
-    demanding more.
+    """What one part of a checkout offers to users, and demands from them. Offering less breaks
+    users, and so does demanding more.
     """
 
     offered: set[str] = field(default_factory=set)
-    demanded: set[tuple[str, str]] = field(default_factory=set)  # what demands something, and what it demands
+    demanded: set[tuple[str, str]] = field(default_factory=set)  # (what demands it, demanded thing)
 
     def breaks(self, after: Surface) -> list[str]:
-        """What a later version of this surface breaks, one line for each thing. If a thing is gone
-        as a whole, its parts are not listed.
+        """The things that a later version of this surface breaks, one line each. If a whole thing
+        is missing, its parts are not listed.
         """
         gone = self.offered - after.offered
         gone -= {name for name in gone if any(parent in gone for parent in parents(name))}
@@ -187,7 +187,7 @@ FILES: tuple[tuple[str, Callable[[str], Surface]], ...] = (
 
 
 def breaks(before: Path, after: Path) -> list[str]:
-    """What a user of the first checkout finds broken in the second, except Go names."""
+    """The things of the first checkout that the second one breaks for users, except Go names."""
     found = []
     for pattern, read in FILES:
         for path in sorted(before.glob(pattern)):

@@ -501,8 +501,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make release-try", description="install and use the artifacts of a release")
     parser.add_argument("--dist", type=Path, default=ROOT / "dist")
     parser.add_argument("--go", default="go")
-    parser.add_argument("--skip-debian", action="store_true", help="leave out what needs mmdebstrap, root and a mirror")
-    parser.add_argument("--before", type=Path, metavar="DIR", help="dist/ of an earlier release, to upgrade from")
+    parser.add_argument(
+        "--skip-debian", action="store_true", help="skip the Debian packages, which need mmdebstrap, root and a mirror"
+    )
+    parser.add_argument(
+        "--before", type=Path, metavar="DIR", help="folder dist/ of an earlier release, to upgrade from it"
+    )
     options = parser.parse_args()
     dist, before = options.dist.resolve(), options.before and options.before.resolve()
     rows: list[Row] = []

@@ -34,17 +34,21 @@ def main() -> int:
         description="A real Kubernetes of three nodes on this machine, with NetCRAQ as its network.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("build", help="build Kubernetes, etcd and CoreDNS into the cache, and say where")
-    run = verbs.add_parser("run", help="bring the cluster up, have it show what it has to, and take it down")
+    verbs.add_parser("build", help="build Kubernetes, etcd and CoreDNS into the cache, and print its path")
+    run = verbs.add_parser("run", help="start the cluster, run the checks, and stop it")
     run.add_argument(
         "--only",
-        help=f"the checks to make, of {', '.join(dict.fromkeys(name for all_ in checks.CLUSTERS.values() for name in all_))}",
+        help=f"the checks to run, of {', '.join(dict.fromkeys(name for all_ in checks.CLUSTERS.values() for name in all_))}",
         type=lambda text: text.split(","),
     )
     run.add_argument("--keep", action="store_true", help="keep the cluster up after the checks, until Ctrl-C")
-    run.add_argument("--no-gateway", action="store_true", help="without etcd-monitor before etcd")
+    run.add_argument("--no-gateway", action="store_true", help="run without etcd-monitor in front of etcd")
     run.add_argument(
-        "--repetitions", type=int, default=1, metavar="N", help="of the workload, without and with NetCRAQ (default 1)"
+        "--repetitions",
+        type=int,
+        default=1,
+        metavar="N",
+        help="repetitions of the workload, without and with NetCRAQ (default 1)",
     )
     run.add_argument(
         "--family",
@@ -56,9 +60,9 @@ def main() -> int:
         "--cni",
         default="own",
         choices=("own", *other_network.NAMES),
-        help="the cluster's network: NetCRAQ's own, or another that it is put behind (default own)",
+        help="the cluster's network: NetCRAQ's own, or another one, after which NetCRAQ is chained (default own)",
     )
-    run.add_argument("--proxy-mode", default="iptables", choices=("iptables", "nftables"), help="kube-proxy's")
+    run.add_argument("--proxy-mode", default="iptables", choices=("iptables", "nftables"), help="kube-proxy's mode")
     run.add_argument(
         "--control-planes",
         type=int,
@@ -80,9 +84,12 @@ def main() -> int:
         help="specs that --only conformance runs (default %(default)s)",
     )
     run.add_argument(
-        "--skip", default=conformance.SKIP, metavar="REGEXP", help="specs that it leaves out (default %(default)s)"
+        "--skip",
+        default=conformance.SKIP,
+        metavar="REGEXP",
+        help="specs that conformance leaves out (default %(default)s)",
     )
-    inside = verbs.add_parser("on", help="run a command on a node of the cluster that is up: on n1 kubectl get nodes")
+    inside = verbs.add_parser("on", help="run a command on a node of the running cluster: on n1 kubectl get nodes")
     inside.add_argument("node")
     inside.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
@@ -112,7 +119,7 @@ def on(node: str, command: list[str]) -> int:
 
 
 def facts() -> dict[str, str]:
-    """The machine and versions that the measured numbers belong to."""
+    """The machine and the versions with which the numbers are measured."""
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=settings.ROOT, capture_output=True, text=True, check=False
     ).stdout.strip()

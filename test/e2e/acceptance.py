@@ -127,8 +127,8 @@ def storm(cluster: Cluster) -> str:
 
 
 def _as_before(node: Node, before: leaks.Traces) -> bool:
-    """Whether a node has nothing that it did not have before. Raises NodeError that names what it
-    has.
+    """Whether a node has no traces of pods that it did not have before. Otherwise raises NodeError,
+    which names the leftovers.
     """
     left = leaks.look(node) - before
     if left:

@@ -171,7 +171,7 @@ class _Target:
         """Check that nothing has changed."""
         now = self.seen()
         for name, was in self.before.items():
-            if name == "etcd":  # its answers have the store's revision, which other writes change
+            if name == "etcd":  # contains the store's revision, which other writes change
                 require(
                     _object_fields(now[name]) == _object_fields(was),
                     f"after {after}, etcd has another object: {now[name]}",

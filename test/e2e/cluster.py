@@ -71,7 +71,7 @@ class Cluster:
         settings.OUT.mkdir(parents=True, exist_ok=True)
         self._lock = open(settings.OUT / "lock", "w")
         self._claim(30)  # a cluster that was told to end takes some seconds
-        cgroups.remove(self.group)  # of a killed run, whose processes ended with it
+        cgroups.remove(self.group)  # of a killed run; its processes have ended
         shutil.rmtree(self.folder, ignore_errors=True)
         kubernetes = binaries.kubernetes(self.say)
         self.say("building the project's commands and images")
@@ -103,7 +103,7 @@ class Cluster:
         for node in self.nodes:
             node.forget()
         for folder in reversed(self._made):
-            with contextlib.suppress(OSError):  # another user of the folder may have come
+            with contextlib.suppress(OSError):  # another run may use the folder already
                 folder.rmdir()
         (settings.OUT / "mount-points").unlink(missing_ok=True)
         self._lock.close()

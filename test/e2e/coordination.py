@@ -198,7 +198,7 @@ def loads(cluster: Cluster, seconds: float) -> Callable[[], str]:
         for door in own(cluster)
     ]
     for one in running:
-        one.event("counting")  # its keys exist: no keys can be made while the leading agent is away
+        one.event("counting")  # its keys exist; none can be made without the leading agent
 
     def judge() -> str:
         total = 0

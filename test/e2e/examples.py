@@ -22,7 +22,7 @@ when it is stopped, so nobody waits for its lease.
 def leaders(cluster: Cluster) -> list[str]:
     """The pods whose program says that it leads."""
     names = [pod["metadata"]["name"] for pod in pods(cluster, "election")]
-    said = {name: cluster.kubectl.execute("logs", name, check=False).stdout for name in names}  # one may be starting
+    said = {name: cluster.kubectl.execute("logs", name, check=False).stdout for name in names}  # a pod may be starting
     return [name for name, lines in said.items() if f"{name} leads" in lines.splitlines()]
 
 
@@ -39,7 +39,7 @@ def election(cluster: Cluster) -> str:
         until("one leads", lambda: leaders(cluster))
         first = leaders(cluster)
         require(len(first) == 1, f"several pods lead: {first}")
-        shown = kubectl("logs", "-l", "app=election", "--prefix").splitlines()  # as the README has it
+        shown = kubectl("logs", "-l", "app=election", "--prefix").splitlines()  # the README's command
         line = f"[pod/{first[0]}/election] {first[0]} leads"
         require(line in shown, f"kubectl logs shows {shown}, and not {line}")
 

@@ -64,11 +64,11 @@ def inside(config: dict[str, Any]) -> None:
     processes.
     """
     state = Path(config["state"])
-    own_id = os.readlink("/proc/self")  # /proc is still the outside's: this process's number there
+    own_id = os.readlink("/proc/self")  # /proc still shows the outer PID namespace
     socket.sethostname(config["name"])
     mount("-t", "proc", "proc", "/proc")
     subprocess.run(["umount", "-R", "-l", "/sys"], check=False)
-    mount("-t", "sysfs", "sysfs", "/sys")  # of this network namespace
+    mount("-t", "sysfs", "sysfs", "/sys")  # sysfs of this network namespace
     if config["cgroupVersion"] == 2:
         cgroups2()
     else:

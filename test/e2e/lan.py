@@ -132,7 +132,7 @@ class Lan:
                 self.run("ip", "link", "set", f"port{index}", "master", "br0", check=False)
             for program in ("iptables", "ip6tables"):
                 self.run(program, "-D", *closed, check=False)
-            self.run("ip", "link", "delete", "br1", check=False)  # its routes go with it
+            self.run("ip", "link", "delete", "br1", check=False)  # deletes its routes, too
 
     def close(self) -> None:
         """Remove the network."""

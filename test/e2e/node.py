@@ -196,7 +196,7 @@ class Node:
 
 def mount_points(record: Path) -> list[Path]:
     """Make the folders that must exist on the machine so that a node can mount its own there.
-    Returns those that a run of this program has made.
+    Returns the folders that a run of this program has made.
 
     ``record`` has the folders of killed runs, which could not remove them.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs what a new operator types: the commands of docs/kubernetes.md, "In ten minutes", unchanged,
-from ``helm install`` to a read in the network, and measures their duration. They use the chart and
-the images of the checkout, or those of a release.
+"""Run the commands that a new operator types, and measure their duration: those of
+docs/kubernetes.md, "In ten minutes", unchanged, from ``helm install`` to a read in the network.
+They use the chart and the images of the checkout, or those of a release.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def like(line: str, printed: str) -> bool:
 
 
 def doctor(cluster: Cluster, *of: str) -> str:
-    """``kubectl netcraq doctor`` looks at a node, in its agent's container, or at the cluster, by
-    the API server; all is in order.
+    """``kubectl netcraq doctor`` finds no problem, on a node (in its agent's container) or in the
+    cluster (through the API server).
     """
     command = ["env", "KUBECONFIG=/etc/kubernetes/admin.conf", "kubectl", "netcraq", "doctor", *of]
     done = cluster.first.execute(command, check=False)

@@ -13,14 +13,14 @@ KEYS, VERSIONS = 8, 20
 
 def streams(cluster: Cluster) -> str:
     """Pods follow a service's keys by push, while another node's pod writes the keys. A pod of
-    another namespace can map none of the stream, although a Role lets it read the keys (`node-api`
-    grants that).
+    another namespace cannot map the stream's memory, although a Role that the check `node-api`
+    creates lets it read the keys.
     """
     known, _ = languages()
     doors, told = own(cluster), []
     commands = {language: command for language, command in known.items() if language != "Node.js"}
     for i, (language, command) in enumerate(commands.items()):
-        here, writer = doors[-1 - i], doors[0]  # the other namespace's pod is on the last node
+        here, writer = doors[-1 - i], doors[0]  # the last node also has the other namespace's pod
         prefix, last, stream = f"prices-{i}/", "gold", f"follow-{i}"
         keys = [f"{prefix}{key}" for key in range(KEYS)]
         follower = Program(cluster, SPACE, here.pod, *command, "follow", stream, prefix, last, str(KEYS))

@@ -13,7 +13,7 @@ import (
 type failure struct {
 	mode, test, reason string // test: package and name; NAME/... means all tests within it, at least one of which fails
 	line               int
-	atTimes            bool // it passes at times
+	atTimes            bool // the test passes at times
 }
 
 // readKnown reads the list: MODE PACKAGE TEST: REASON. If the reason begins with "at times, ", the

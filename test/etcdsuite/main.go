@@ -45,7 +45,7 @@ const (
 var allModes = []string{straight, passed, placed, byClient}
 
 type options struct {
-	root   string // of the repository
+	root   string // root of the repository
 	out    string
 	modes  []string
 	suites []string

@@ -25,10 +25,10 @@ const (
 	hostIP      = "10.0.0.1"
 	hostMAC     = "02:00:00:00:00:01"
 	serviceIP   = "10.0.254.1"
-	controlPort = 9559   // of the first P4Runtime server; the next switches use the next ports
-	slotCount   = 16_000 // for the keys of all tests, each of which uses new slots
+	controlPort = 9559   // port of the first P4Runtime server; the next switches use the next ports
+	slotCount   = 16_000 // number of slots, for the keys of all tests; each test uses new slots
 	slotBatch   = 1000   // slots that one request makes
-	profile     = "1024" // bits: the smallest profile in which a sealed cell fits
+	profile     = "1024" // width of values in bits: the smallest profile into which a sealed cell fits
 	startTime   = time.Minute
 )
 
@@ -58,7 +58,7 @@ func (o *options) inNamespace(ctx context.Context, mode string) (results, error)
 // runInside starts the network in this process's namespace and runs the tests.
 func (o *options) runInside(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the processes
+	defer cancel() // cancel ends the processes
 	dir, err := os.MkdirTemp("", "netcraq-suite")
 	if err != nil {
 		return err

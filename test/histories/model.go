@@ -23,15 +23,15 @@ const unknown = -1
 type keyInput struct {
 	key   string
 	write bool
-	there bool   // of a write: false if it deletes
-	value string // of a write that does not delete
+	there bool   // for a write: false if it deletes the key
+	value string // for a write that does not delete: the written value
 }
 
 type keyOutput struct {
 	known bool // an answer arrived
-	did   bool // of a write: it changed the key
+	did   bool // for a write: it changed the key
 	rev   int64
-	state keyState // of a read
+	state keyState // for a read: the returned state
 }
 
 // matches returns whether a read agrees with what is known about a key, and the combined knowledge.

@@ -136,8 +136,8 @@ def main() -> int:
     """Run the chosen suites. The exit code is 1 if a case passes on BMv2 and not here."""
     parser = argparse.ArgumentParser(prog="make p4-suites", description=__doc__)
     parser.add_argument("--suite", default=",".join(SUITES), help="suites to run, with commas")
-    parser.add_argument("--engine", default=",".join(ENGINES), help="engines to run them on, with commas")
-    parser.add_argument("--only", default="", help="only cases that have this in their names")
+    parser.add_argument("--engine", default=",".join(ENGINES), help="engines to run the suites on, with commas")
+    parser.add_argument("--only", default="", help="only cases whose names contain this text")
     parser.add_argument("--switch", type=Path, default=ROOT / "bin" / "netcraq-switch", help="netcraq-switch")
     parser.add_argument(
         "--python", type=Path, default=Path(sys.executable), help="Python with the group p4-suites of pyproject.toml"

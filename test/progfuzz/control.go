@@ -9,7 +9,7 @@ import (
 // array is a register, counter or meter of a control.
 type array struct {
 	name string
-	t    typ // of a register's cells
+	t    typ // type of a register's cells
 	size int
 }
 
@@ -621,12 +621,12 @@ func (b *body) requests(s *scope) (out []*node) {
 	list := func() int { return 1 + b.r.IntN(b.lists) }
 	session := func() string {
 		if b.oneIn(2) {
-			return fmt.Sprint(1 + b.r.IntN(Sessions+1)) // one session more than exists
+			return fmt.Sprint(1 + b.r.IntN(Sessions+1)) // sometimes a session that does not exist
 		}
 		return "(bit<32>)h.eth.way[7:6]"
 	}
 	clone := func(kind string) {
-		if b.oneIn(3) { // preserves nothing, not even the number of rounds
+		if b.oneIn(3) { // the copy preserves nothing, not even the number of rounds
 			out = append(out,
 				line(fmt.Sprintf(
 					"if (m.rounds == 0 && sm.instance_type == 0 && h.eth.way[5:4] == %d) {\n    m.rounds = 1;\n    clone(CloneType.%s, %s);\n}", b.r.IntN(4), kind, session())))

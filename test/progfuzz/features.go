@@ -40,7 +40,7 @@ type Features struct {
 	Multicast bool
 	Truncate  bool
 	Digest    bool
-	CPU       bool // a port to the controller
+	CPU       bool // the program has a port to the controller
 	Call      bool // functions, actions with arguments, controls within controls
 	Exit      bool
 	Loose     bool // reads invalid headers, and arrays beyond their end: not for BMv2
@@ -67,7 +67,7 @@ func draw(r *rand.Rand) (f Features) {
 	return f
 }
 
-// clones, back and copies return what a packet may become.
+// clones, back and copies report whether packets may be cloned, come back, or be copied.
 func (f Features) clones() bool { return f.CloneI2E || f.CloneE2E }
 func (f Features) back() bool   { return f.Resubmit || f.Recirc }
 func (f Features) copies() bool { return f.clones() || f.Multicast }

@@ -17,7 +17,7 @@ type gen struct {
 	unions    []*union
 	meta      []field
 	functions []function
-	valueSets []field  // name and width
+	valueSets []field  // name and width of each value set
 	subs      []string // controls that other controls can use
 	names     int
 	lists     int // number of field lists
@@ -66,7 +66,7 @@ const (
 	Ports     = 4 // 1 to 4
 	Groups    = 4 // 1 to 4
 	Sessions  = 3 // 1 to 3
-	maxRounds = 2 // requests for a copy or for coming back that a packet, with all that it becomes, may make
+	maxRounds = 2 // maximum requests for a copy or for coming back, by a packet and all its copies
 )
 
 // Generate generates a program.

@@ -37,7 +37,7 @@ func (g *gen) parser() *node {
 		take := line(fmt.Sprintf("pkt.extract(h.%s.next);", s.name))
 		p := add("take_"+s.name, base, take)
 		if i == 0 && g.f.Loop {
-			p.loop, take.fixed = s.name, true // without it the parser would loop forever
+			p.loop, take.fixed = s.name, true // without the extraction, the parser would loop forever
 		} else if s.size > 1 && g.oneIn(2) {
 			p.body = append(p.body, line(fmt.Sprintf("pkt.extract(h.%s.next);", s.name)))
 		}

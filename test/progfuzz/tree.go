@@ -4,9 +4,9 @@ import "strings"
 
 // node is a piece of a program's text that Reduce can remove: a line, or a block with its content.
 type node struct {
-	open  string // may have several lines
+	open  string // first line or lines of the piece
 	kids  []*node
-	mid   string // between kids and more ("} else {"); "" if there is no more
+	mid   string // text between kids and more ("} else {"); "" if more is empty
 	more  []*node
 	close string
 	fixed bool // the program is invalid without it

@@ -2,11 +2,12 @@
 // queries. It uses the client's own state machine (client/calls), so it measures with the
 // retransmission and session rules of real clients.
 //
-// Each worker is one goroutine with one socket. It sends all packets that the machine wants in one
-// system call (sendmmsg) and receives all that have arrived in one (recvmmsg). So at high rates the
-// generator costs well under a microsecond a query besides the kernel's work. With one outstanding
-// query (Serial) batching does not help, and Go's network poller costs more than the switch. Such a
-// worker is an operating-system thread that blocks in recvfrom.
+// Each worker is one goroutine with one socket. It sends all packets that the state machine wants
+// to send in one system call (sendmmsg), and receives all packets that have arrived in another
+// (recvmmsg). So at high rates the generator costs well under a microsecond a query besides the
+// kernel's work. With one outstanding query (Serial) batching does not help, and Go's network
+// poller costs more than the switch. Such a worker is an operating-system thread that blocks in
+// recvfrom.
 package bench
 
 import (
@@ -29,7 +30,7 @@ import (
 
 // Config configures a run.
 type Config struct {
-	Client      calls.Config    // of each worker's machine; Run sets its Seed, and all random choices, from Seed
+	Client      calls.Config    // of each worker's state machine; its Seed is ignored
 	Sessions    []calls.Session // sessions for writes, divided among the workers
 	Workers     int             // number of sockets, each with its own goroutine
 	Outstanding int             // maximum number of outstanding queries of all workers
@@ -39,7 +40,7 @@ type Config struct {
 	Zipf        float64 // exponent of the keys' popularity, in the order of Keys; 0: uniform
 	Eventual    bool
 	ValueBytes  int           // size of values in puts and swaps
-	Duration    time.Duration // 0: run until Count
+	Duration    time.Duration // duration of the run; 0: run until Count
 	Count       uint64        // number of queries; 0: run until Duration
 	Timeout     time.Duration // timeout of a query
 	Seed        uint64
@@ -65,8 +66,8 @@ func (o Op) String() string { return [...]string{"get", "put", "cas"}[o] }
 // Report is the result of a run.
 type Report struct {
 	Elapsed time.Duration
-	// The values that were used: Serial means one query for each worker, and there are at most as
-	// many workers as queries.
+	// The values that the run used. They may be lower than the Config's: with Serial each worker
+	// has one query, and there are at most as many workers as queries.
 	Workers, Outstanding int
 	Ops                  [ops]OpReport
 	All                  *hdrhistogram.Histogram // latencies of all answered queries, nanoseconds
@@ -241,7 +242,7 @@ type worker struct {
 	rand              *rand.Rand
 	pick              func() int
 	value             []byte
-	versions          []wire.Version // by index of the key: the last known version, for CAS
+	versions          []wire.Version // last known version of each key, by the key's index, for CAS
 	tags              []tag
 	idle              []*tag
 	ops               [ops]OpReport
@@ -276,7 +277,7 @@ func newWorker(cfg *Config, i int, started, finished *atomic.Uint64) (*worker, e
 		w.ops[op].Latency = newHistogram()
 	}
 	c := cfg.Client
-	c.Seed = rand.Uint64() // not the run's: two runs through one UDP port must not use the same numbers
+	c.Seed = rand.Uint64() // two runs through one UDP port must not use the same numbers
 	var err error
 	if w.machine, err = calls.New(c); err != nil {
 		return nil, err
@@ -405,6 +406,6 @@ func (w *worker) complete(c *calls.Completion) {
 		}
 	}
 	if answered {
-		_ = o.Latency.RecordValue(min(int64(c.Result.RTT), highest)) // it is within the histogram's range
+		_ = o.Latency.RecordValue(min(int64(c.Result.RTT), highest)) // min keeps it within the histogram's range
 	}
 }

@@ -24,7 +24,7 @@ var usualCertificates = []Certificate{
 	{"/etc/kubernetes/pki/apiserver.crt", ""},
 	{"/etc/kubernetes/pki/apiserver-etcd-client.crt", ""},
 	{"/etc/kubernetes/pki/etcd/ca.crt", ""},
-	{"/etc/kubernetes/pki/etcd/server.crt", "127.0.0.1"}, // etcd-monitor uses it for this address
+	{"/etc/kubernetes/pki/etcd/server.crt", "127.0.0.1"}, // etcd-monitor connects to this address
 	{"/pki/etcd-ca.crt", ""},
 	{"/pki/client.crt", ""},
 }
@@ -123,7 +123,7 @@ func (l *look) served(ctx context.Context, address string, must bool) {
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
 	var shown *x509.Certificate
-	// Only inspected, so it need not be trusted.
+	// The certificate is only inspected, so it need not be trusted.
 	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, //nolint:gosec
 		VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) (err error) {
 			if len(raw) > 0 {

@@ -128,7 +128,8 @@ func apart(before, after, said time.Time) time.Duration {
 	return 0
 }
 
-// adminAddress is the admin API's address; false: there is none, and none was requested.
+// adminAddress returns the admin API's address. It returns false if the options name none and no
+// usual socket exists.
 func (l *look) adminAddress() (string, bool) {
 	if l.Admin != "" {
 		return l.Admin, true

@@ -82,7 +82,7 @@ func readNetwork(file string) (n network, err error) {
 	return n, nil
 }
 
-// network checks a file; first says whether it is the one that runtimes use.
+// network checks a file; first reports whether runtimes use this file.
 func (l *look) network(base string, list network, first bool) {
 	var kinds []string
 	for _, p := range list.Plugins {

@@ -21,7 +21,7 @@ type Level string
 
 // The levels, from the best to the worst. Unseen is not part of this order.
 const (
-	OK      Level = "ok"      // in order
+	OK      Level = "ok"      // nothing is wrong
 	Note    Level = "note"    // information; nothing to do
 	Unseen  Level = "unseen"  // it could not be checked; the message says why
 	Warning Level = "warning" // works, but with a disadvantage, or not for long
@@ -57,7 +57,7 @@ func (r *Report) Count(l Level) (n int) {
 // Options configure the checks. The zero value checks this machine with the usual paths.
 type Options struct {
 	Checks     []string // names of checks; none: all
-	Interfaces []string // none: all except loopback
+	Interfaces []string // names of interfaces; none: all except loopback
 	// Root is prepended to the paths of files outside of /proc, and Proc replaces /proc. They are
 	// for a machine whose files are mounted elsewhere, and for tests.
 	Root, Proc string
@@ -65,13 +65,13 @@ type Options struct {
 	Admin     string // address of the admin API, as for api.NewClient; "": the usual sockets
 	TokenFile string
 
-	Etcd               []string // client URLS
-	EtcdCA             string   // PEM file
+	Etcd               []string // client URLs of etcd's members
+	EtcdCA             string   // PEM file with CA certificates
 	EtcdCert, EtcdKey  string
-	Certificates       []Certificate // besides the usual ones
+	Certificates       []Certificate // certificates to check in addition to the usual ones
 	ServedCertificates []string      // HOST:PORT of TLS servers; none: the agent's, at this machine's addresses
 
-	Timeout time.Duration // of each request; 0: 2 s
+	Timeout time.Duration // timeout of each request; 0: 2 s
 	Now     func() time.Time
 }
 
@@ -140,7 +140,7 @@ type look struct {
 	check  string // name of the running check
 	probes probes
 
-	holders map[int]holder // by program id, see programHolders
+	holders map[int]holder // holders of programs, by program id (programHolders)
 }
 
 func newLook(o Options) *look {

@@ -24,7 +24,7 @@ const (
 
 // probes test the kernel's features. Tests replace them.
 type probes struct {
-	load   func() error // a program for tc
+	load   func() error // loads a program for tc
 	helper func(asm.BuiltinFunc) error
 	ring   func() error
 	tcx    func() error
@@ -165,7 +165,7 @@ func number(path string) (int, bool) {
 	return n, err == nil
 }
 
-// chosen is the word in brackets.
+// chosen returns the word in brackets, with which the kernel marks the selected value.
 func chosen(s string) string {
 	_, after, _ := strings.Cut(s, "[")
 	word, _, _ := strings.Cut(after, "]")

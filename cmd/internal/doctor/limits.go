@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	lockedNeeded = 512 << 20 // for the maps of the largest program, with a margin
+	lockedNeeded = 512 << 20 // locked memory for the maps of the largest program, with a margin
 	filesNeeded  = 1024
-	memcgKernel  = 5<<8 | 11 // from this version on, the control group is charged for maps, not the locked memory
+	memcgKernel  = 5<<8 | 11 // since this kernel, maps count as the control group's memory, not as locked memory
 )
 
 func limits(_ context.Context, l *look) {

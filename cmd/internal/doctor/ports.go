@@ -18,7 +18,7 @@ type port struct {
 	protocol string
 	number   int
 	what     string
-	option   string // the option that changes it
+	option   string // the option that changes the port
 }
 
 // ourPorts are the default ports in docs/kubernetes.md and docs/operations.md.

@@ -236,7 +236,7 @@ func (c *cli) chainAddKey() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				spec.Value = append([]byte{}, v...) // never nil, because the empty value is a value
+				spec.Value = append([]byte{}, v...) // not nil even if empty: nil means no value
 			}
 			ch, err := c.chainOf(cmd.Context(), chain)
 			if err != nil {
@@ -483,7 +483,7 @@ func (c *cli) sessionCommand() *cobra.Command {
 		},
 	}
 	lease.Flags().IntVar(&count, "count", 1, "number of sessions to lease")
-	lease.Flags().StringVar(&address, "address", "", "address of the host that will use them (default: this host's address towards the chains)")
+	lease.Flags().StringVar(&address, "address", "", "address of the host that will use the sessions (default: this host's address towards the chains)")
 	keep := &cobra.Command{
 		Use: "keep LEASE", Short: "Extend a lease", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

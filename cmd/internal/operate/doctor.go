@@ -30,7 +30,7 @@ With --cluster, the command checks NetCRAQ in a Kubernetes cluster instead, thro
 
 %s
 
-Levels: ok; note (good to know); unseen; warning (it works, but not as well, or not for long); problem (NetCRAQ, or a part of it, does not work like this).
+Levels: ok; note (good to know); unseen; warning (it works, but not as well, or not for long); problem (NetCRAQ, or a part of it, does not work).
 The exit code is 5 if there is a problem, otherwise 0.`
 
 // doctorCommand checks the machine that it runs on.
@@ -85,9 +85,9 @@ func (c *cli) doctorCommand() *cobra.Command {
 	f.StringVar(&o.EtcdCA, "etcd-cacert", "", "`FILE` with the CA certificates that must have signed etcd's certificate (PEM)")
 	f.StringVar(&o.EtcdCert, "etcd-cert", "", "`FILE` with the certificate to present to etcd (PEM)")
 	f.StringVar(&o.EtcdKey, "etcd-key", "", "`FILE` with the private key of --etcd-cert (PEM)")
-	f.StringSliceVar(&files, "certificate", nil, "more certificates to check, besides kubeadm's: `FILE`, or FILE=NAME to check the name or address, too")
+	f.StringSliceVar(&files, "certificate", nil, "certificates to check in addition to kubeadm's: `FILE`, or FILE=NAME to check the name or address, too")
 	f.StringSliceVar(&o.ServedCertificates, "tls-server", nil, "TLS servers to check, as `HOST:PORT` (default: the agent, at this machine's addresses)")
-	if c.plugin == nil { // which has flags for these for all commands
+	if c.plugin == nil { // the plugin has such flags for all commands
 		f.StringVar(&in.Namespace, "system-namespace", cluster.NamespaceDefault, "`NAMESPACE` of the cluster's agents")
 		f.StringVar(&in.Kubeconfig, "kubeconfig", "", "`FILE` with the address of the API server (default: as kubectl finds it)")
 		f.StringVar(&in.Context, "context", "", "`CONTEXT` of the kubeconfig (default: its current one)")
@@ -105,10 +105,11 @@ func lines(checks [][2]string) string {
 	return strings.Join(out, "\n")
 }
 
-// clusterFlag makes doctor check a cluster.
+// clusterFlag is the flag that makes doctor check a cluster.
 const clusterFlag = "cluster"
 
-// oneOfBoth refuses flags of a machine's check in that of a cluster, and the other way round.
+// oneOfBoth refuses the flags for checking a machine together with --cluster, and the flags for
+// checking a cluster without it.
 func oneOfBoth(cmd *cobra.Command, ofCluster bool) error {
 	of := []string{"interface", "etcd", "etcd-cacert", "etcd-cert", "etcd-key", "certificate", "tls-server"}
 	why := "is for this machine, and not for --cluster"
@@ -146,7 +147,7 @@ func (c *cli) showReport(report *doctor.Report, quiet bool) error {
 	return nil
 }
 
-// printReport prints a line for each finding, and below it what to do.
+// printReport prints a line for each finding, with the advice below it.
 func printReport(w io.Writer, r *doctor.Report, quiet bool) {
 	width := 0
 	for _, f := range r.Findings {

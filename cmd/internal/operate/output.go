@@ -41,7 +41,7 @@ type failure struct {
 	Kind           string `json:"kind"` // not_found, cas_failed, denied, timeout, usage, or another
 	Message        string `json:"message"`
 	OutcomeUnknown bool   `json:"outcomeUnknown,omitempty"` // a write that may have been executed
-	*state                // of the key, with not_found and cas_failed
+	*state                // state of the key, for not_found and cas_failed
 }
 
 // state is the content of a key, as JSON.
@@ -82,7 +82,7 @@ type silent interface {
 
 func (c *cli) printError(err error) {
 	if ill := (unwell{}); c.output == "json" && errors.As(err, &ill) {
-		return // the report has printed it
+		return // the report has already shown the problems
 	}
 	if s := silent(nil); errors.As(err, &s) && s.Silent() {
 		return

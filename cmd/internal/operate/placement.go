@@ -26,7 +26,7 @@ func (c *cli) placementCommand() *cobra.Command {
 	return cmd
 }
 
-// placementRules are the commands for placement rules.
+// placementRules returns the commands for placement rules.
 func (c *cli) placementRules() []*cobra.Command {
 	return []*cobra.Command{
 		c.placementRule("pin KEY", "pin", "Keep a key placed whatever its heat, if possible", true),

@@ -24,27 +24,28 @@ func isPlugin(argv0 string) bool {
 
 // plugin is how kubectl netcraq reaches a cluster: through kubectl, in an agent's container.
 type plugin struct {
-	kubectl    string // the program
+	kubectl    string // path of kubectl
 	kubeconfig string
 	context    string
 	namespace  string
 	node       string
 }
 
-// agentsLabel selects all agents, leadsLabel those on nodes where a controller may run.
+// agentsLabel selects all agents. leadsLabel selects the agents on nodes where a controller may
+// run.
 const (
 	agentsLabel = "app.kubernetes.io/name=netcraq-agent"
 	leadsLabel  = agentsLabel + ",app.kubernetes.io/component=control-plane"
 )
 
-const pluginHelp = `kubectl netcraq is netcraqctl, run by kubectl in the container of an agent of the cluster: whoever may exec there may ask the controller. By default it is one on a
-control-plane node; --node names another, whose machine doctor then looks at. With --admin or --server (or $NETCRAQ_ADMIN) it runs here, as netcraqctl does.
+const pluginHelp = `kubectl netcraq runs netcraqctl in the container of one of the cluster's agents, through kubectl. Whoever may exec there may use the controller. By default, the agent is on a
+control-plane node. --node names another node, which doctor then checks. With --admin or --server (or $NETCRAQ_ADMIN), the command runs on this machine, as netcraqctl does.
 
 `
 
 func (p *plugin) flags(f *pflag.FlagSet) {
 	f.StringVar(&p.kubeconfig, "kubeconfig", "", "kubectl's `FILE` with the address of the API server")
-	f.StringVar(&p.context, "context", "", "`CONTEXT` of that file")
+	f.StringVar(&p.context, "context", "", "`CONTEXT` of the --kubeconfig")
 	f.StringVar(&p.namespace, "namespace", "netcraq-system", "`NAMESPACE` of the agents")
 	f.StringVar(&p.node, "node", "", "run the command in the agent of this `NODE` (default: a ready control-plane node)")
 }
@@ -130,7 +131,7 @@ func (p *plugin) pod(ctx context.Context) (string, error) {
 	if first == "" {
 		return "", fmt.Errorf("no agent runs %s, in the namespace %s: is NetCRAQ installed there? --namespace gives another one, --node another node", what, p.namespace)
 	}
-	return first, nil // not ready, but doctor must work there
+	return first, nil // not ready, but doctor must work in such a pod
 }
 
 // command is kubectl with the options that select the cluster.

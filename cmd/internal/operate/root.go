@@ -34,7 +34,7 @@ type cli struct {
 	servers    []string
 	services   []string
 	admin      string
-	adminGiven bool // set by flag or environment: then the controller must answer
+	adminGiven bool // a flag or the environment names the controller, so it must answer
 	tokenFile  string
 	output     string
 	valueBits  string
@@ -198,7 +198,7 @@ func (c *cli) prepare(cmd *cobra.Command, getenv func(string) string) error {
 	}
 	c.api = admin.NewClient(c.admin, admin.TokenFile(c.tokenFile))
 	if of := cmd.Flags().Lookup(clusterFlag); of != nil && of.Changed {
-		return nil // it asks the API server from here
+		return nil // doctor --cluster queries the API server from this machine
 	}
 	if c.plugin != nil && !cmd.HasSubCommands() && !c.adminGiven && len(c.servers) == 0 {
 		code, err := c.plugin.run(cmd.Context(), c.plugin.arguments(c.args), c.std, cmd.Name() == "page")

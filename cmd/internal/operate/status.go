@@ -58,7 +58,7 @@ func (c *cli) statusCommand() *cobra.Command {
 	return cmd
 }
 
-// counted are the packets counted by a chain's members.
+// counted are the numbers of packets that a chain's members have counted.
 type counted struct{ reads, writes uint64 }
 
 // status requests everything from the controller, and the counters twice.

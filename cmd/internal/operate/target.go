@@ -96,7 +96,7 @@ func (c *cli) findTarget(ctx context.Context, chain func(admin.Chain) bool, desc
 		return nil, fmt.Errorf("%w\nwithout a controller, name the chain's address with --server and the width of values with --value-bits", err)
 	}
 	i := slices.IndexFunc(chains, chain)
-	if i < 0 && len(t.addresses) > 0 && !c.adminGiven { // it is the controller of another network
+	if i < 0 && len(t.addresses) > 0 && !c.adminGiven { // it is another network's controller
 		t.profile = wire.Profile128
 		return t, nil
 	}

@@ -20,11 +20,11 @@ const (
 	trainWait = 5 * time.Minute // timeout for the whole work; an export of 400 KB takes seconds
 )
 
-// dictionary is the command for dictionaries that compress values.
+// dictionary is the command that manages the dictionaries for compressing values.
 func dictionary(stdout io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dictionary",
-		Short: "Train a dictionary that values are compressed with in the network",
+		Short: "Train a dictionary for compressing values in the network",
 		Args:  cobra.NoArgs,
 	}
 	var o options
@@ -55,7 +55,7 @@ default (docs/etcd.md, "Secrets"), and the gateways' own keys.`,
 	}
 	o.flagsOfEtcd(train.Flags(), "")
 	o.flagReserved(train.Flags())
-	train.Flags().IntVar(&size, "size", slotcodec.DictionarySize, "bytes of values that the dictionary has")
+	train.Flags().IntVar(&size, "size", slotcodec.DictionarySize, "size of the dictionary in bytes")
 	train.Flags().BoolVar(&secrets, "with-secrets", false, "use the values of Kubernetes' secrets too")
 	cmd.AddCommand(train)
 	return cmd

@@ -58,7 +58,7 @@ func root(stdout, stderr io.Writer) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:   "etcd-monitor [--endpoints URL,...]",
-		Short: "Serve etcd's API before an etcd cluster, and count what is read",
+		Short: "Serve etcd's API in front of an etcd cluster, and count reads",
 		Long: `etcd-monitor is an etcd v3 endpoint: point etcdctl, a program that uses etcd's client, or
 kube-apiserver at it instead of at etcd. It forwards their requests to etcd and returns etcd's
 answers. It counts the reads of each of the hottest keys for Prometheus.

@@ -23,8 +23,8 @@ const etcdTxnOps = 128 // equals embed.DefaultMaxTxnOps, without importing etcd'
 // network is the key-value service that reads placed keys from the network, and its connections.
 type network struct {
 	*service.Service
-	etcd   *clientv3.Client // under the gateway's own user, if it has one
-	nobody *clientv3.Client // under no user
+	etcd   *clientv3.Client // client with the gateway's own user, if it has one
+	nobody *clientv3.Client // client without a user
 }
 
 // openNetwork makes the key-value service. It waits for etcd: without the list of placed keys the

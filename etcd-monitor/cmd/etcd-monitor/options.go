@@ -37,7 +37,7 @@ type options struct {
 		domain, name string
 		insecure     bool
 	}
-	towards  transport.TLSInfo // for connections to etcd
+	towards  transport.TLSInfo // TLS for connections to etcd
 	dataDir  string
 	ownEtcd  bool // etcd runs in this process
 	embedded string
@@ -45,7 +45,7 @@ type options struct {
 	listen    []string
 	advertise []string
 	clients   transport.TLSInfo
-	tls       struct { // for connections of clients
+	tls       struct { // TLS for connections of clients
 		min, max string
 		ciphers  []string
 	}
@@ -89,7 +89,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	o.flagsOfEtcd(f, " (default: run an etcd in this process)")
 	o.flagReserved(f)
 	f.StringVar(&o.dataDir, "data-dir", "", "directory for the data of the etcd in this process (default "+defaultDataDir+")")
-	f.StringVar(&o.embedded, "embedded-client-address", "", "loopback address on which that etcd listens (default: a free port)")
+	f.StringVar(&o.embedded, "embedded-client-address", "", "loopback address of the etcd in this process (default: a free port)")
 
 	f.StringSliceVar(&o.listen, "listen-client-urls", []string{defaultListen}, "URLs to listen on for clients; https needs --cert-file")
 	f.StringSliceVar(&o.advertise, "advertise-client-urls", nil, "URLs to return to clients that list etcd's members (default: the members' own, so that such clients bypass the gateway)")
@@ -119,7 +119,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.Uint32Var(&o.maxStreams, "max-concurrent-streams", gateway.DefaultMaxConcurrentStreams, "number of concurrent requests on one connection")
 	f.DurationVar(&o.keepAliveMin, "grpc-keepalive-min-time", gateway.DefaultKeepAliveMinTime, "shortest interval between a client's keep-alive pings")
 	f.DurationVar(&o.keepAlive, "grpc-keepalive-interval", gateway.DefaultKeepAliveInterval, "idle time after which the gateway pings a client")
-	f.DurationVar(&o.keepAliveT, "grpc-keepalive-timeout", gateway.DefaultKeepAliveTimeout, "time to wait for the answer to such a ping before closing the connection")
+	f.DurationVar(&o.keepAliveT, "grpc-keepalive-timeout", gateway.DefaultKeepAliveTimeout, "time to wait for the answer to a ping before closing the connection")
 
 	f.StringVar(&o.file, configfile.Flag, "", "YAML `FILE` with flags, one in a line, as top-keys: 50; the command line has precedence")
 	f.IntVar(&o.topKeys, "top-keys", hotkeys.DefaultTop, "number of most-read keys that /metrics names")
@@ -143,12 +143,12 @@ func (o *options) flagsOfEtcd(f *pflag.FlagSet, without string) {
 	f.StringVar(&o.prefix, "prefix", placement.DefaultPrefix, "prefix of the gateways' own keys in etcd; the controller and all gateways need the same")
 }
 
-// flagReserved is for commands that distinguish clients' keys from the project's own.
+// flagReserved adds the flag of commands that distinguish clients' keys from the project's own.
 func (o *options) flagReserved(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.controllers, "etcd-prefix", []string{defaultControllers}, "prefixes of the controllers' own keys in etcd, as set there. With --controller, clients cannot read, write or watch these keys or those under --prefix")
+	f.StringSliceVar(&o.controllers, "etcd-prefix", []string{defaultControllers}, "prefixes of the controllers' own keys in etcd, as their --etcd-prefix sets them. With --controller, clients cannot read, write or watch these keys or those under --prefix")
 }
 
-// reserved are the keys that clients may not use.
+// reserved returns the keys that clients may not use.
 func (o *options) reserved() reserved.Keys {
 	return reserved.With(append(slices.Clone(o.controllers), o.prefix)...)
 }

@@ -56,7 +56,7 @@ func sealing(stdout io.Writer) *cobra.Command {
 	var drop bool
 	rotate := &cobra.Command{
 		Use:   "rotate",
-		Short: "Make a new key that gateways seal with from now on",
+		Short: "Make a new key, with which gateways seal from then on",
 		Long: `rotate makes a new key, and gateways use it at once. They seal their cells again with it. The
 old keys are dropped a day later.
 

@@ -45,7 +45,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel(nil)
-	// fails ends the gateway when what returns.
+	// fails runs what, and ends the gateway when it returns.
 	fails := func(what func() error) {
 		running.Go(func() {
 			if err := what(); err != nil {

@@ -1,11 +1,11 @@
-// Command netcraq-bench-pipelets measures the time that a record takes from a source to clients
-// that each compute something different from it: with clients that poll the source, and with
+// Command netcraq-bench-pipelets measures the time that a record takes from a source to its
+// clients, each of which computes something different from it. The clients poll the source, or are
 // pipelets (make bench-pipelets).
 //
 // Source and destination are separate etcd processes. The source is behind a proxy that counts
 // bytes. A record is a JSON object with the time of its put. Each row that a client writes contains
-// the times of all records that it was made of, so that all are counted. One process, with one
-// clock, puts records and watches the destination.
+// the times of all records in it, so that every record is counted. One process, with one clock,
+// puts records and watches the destination.
 package main
 
 import (

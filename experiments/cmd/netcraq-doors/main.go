@@ -43,7 +43,7 @@ func command() *cobra.Command {
 
 	var load load
 	client := &cobra.Command{Use: "client", Short: "get a key, one call at a time", Args: cobra.NoArgs,
-		Long: "Get a key, one call at a time. After a line on the input it measures, and prints what it found as JSON.",
+		Long: "Get a key, one call at a time. After a line on the input it measures, and prints the results as JSON.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return load.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		}}
@@ -54,7 +54,7 @@ func command() *cobra.Command {
 
 	var pair coordinate
 	coordinating := &cobra.Command{Use: "coordinate", Short: "two clients of one coordinator", Args: cobra.NoArgs,
-		Long: "Two clients of one coordinator do one job again and again. Else as client.",
+		Long: "Two clients of one coordinator do one job repeatedly. Otherwise like the command client.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return pair.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		}}

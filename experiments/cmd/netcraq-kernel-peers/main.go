@@ -1,5 +1,5 @@
-// Command netcraq-kernel-peers measures the switch's programs beside other key-value stores in the
-// kernel, per packet and in one run.
+// Command netcraq-kernel-peers measures the time per packet of the switch's programs and of other
+// key-value stores in the kernel, all in one run.
 package main
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/internal/helptext"
 )
 
-// kinds are the packets of NetCRAQ and NetChain that have a counterpart in another store, and the
-// answer that passes a switch.
+// kinds are the kinds of packets of NetCRAQ and NetChain that have a counterpart in another store,
+// and answers that pass a switch.
 var kinds = []string{programs.CleanRead, programs.WriteHead, programs.WriteReplica, programs.WriteTail,
 	programs.WriteReply}
 
@@ -29,7 +29,7 @@ type options struct {
 
 func main() {
 	var o options
-	root := &cobra.Command{Use: "netcraq-kernel-peers", Short: "Measure the programs beside other stores in the kernel, per packet",
+	root := &cobra.Command{Use: "netcraq-kernel-peers", Short: "Measure the time per packet of the programs and of other stores in the kernel",
 		Long: "Runs the programs of NetCRAQ and NetChain at tc and XDP, and those of BMC and DINT at XDP, by BPF_PROG_TEST_RUN. The rows take turns in each round. Prints the medians. Compiles BMC and DINT from checkouts of their repositories with clang, and names those that it leaves out.",
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true}
 	f := root.Flags()
@@ -126,7 +126,7 @@ func open(w io.Writer, o *options) ([]programs.Row, error) {
 	return rows, nil
 }
 
-// show prints the medians and the ranges of the rounds.
+// show prints the median and the range of each row over the rounds.
 func show(w io.Writer, table []row) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "system\tpacket\tengine\tns\tfrom\tto\tinstructions\tKB")

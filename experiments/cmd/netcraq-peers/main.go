@@ -1,5 +1,5 @@
 // Command netcraq-peers generates load on etcd, Redis or memcached, as netcraqctl bench does on
-// NetCRAQ, and prints the same figures. It can use a fixed rate, and in that case also a chain of
+// NetCRAQ, and prints the same figures. With a fixed rate, it can also generate load on a chain of
 // switches.
 package main
 

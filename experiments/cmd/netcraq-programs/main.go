@@ -21,7 +21,7 @@ func main() {
 	var rounds, runs int
 	var variants string
 	var systems, kinds []string
-	root := &cobra.Command{Use: "netcraq-programs", Short: "Measure what the programs of the comparison take for one packet",
+	root := &cobra.Command{Use: "netcraq-programs", Short: "Measure the time that each system's program takes for one packet",
 		Long: "Runs each program on each kind of packet, on the eBPF engine by BPF_PROG_TEST_RUN and on the interpreter, without devices. The systems take turns. Prints all rounds as JSON, in nanoseconds.",
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true}
 	f := root.Flags()

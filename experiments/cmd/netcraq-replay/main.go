@@ -39,8 +39,8 @@ func command(out io.Writer) *cobra.Command {
 	var endpoint, trace, export, output string
 	cfg := replay.Config{}
 	cmd := &cobra.Command{
-		Use: "netcraq-replay", Short: "Replay what a real cluster asked of its etcd", Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
-		Long: `Replay what a real cluster asked of its etcd, at its own speed or faster, against an etcd or a gateway before it (etcd-monitor). Every get is compared with what was written;
+		Use: "netcraq-replay", Short: "Replay a real cluster's requests to its etcd", Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		Long: `Replay a real cluster's requests to its etcd, at their own speed or faster, at an etcd or a gateway in front of it (etcd-monitor). Every get is compared with the written value;
 a wrong value makes the command fail. A gateway says of each get who answered it: the network, or etcd and why.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cfg.Speed <= 0 {

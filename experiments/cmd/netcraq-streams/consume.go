@@ -50,7 +50,7 @@ func (c *consumer) run(ctx context.Context, in io.Reader, out io.Writer) error {
 				size += len(record.Data)
 			}
 			if err := b.Release(); errors.Is(err, streams.ErrOverrun) {
-				continue // they count as missed in the next batch
+				continue // the next batch counts them as missed
 			} else if err != nil {
 				return err
 			}

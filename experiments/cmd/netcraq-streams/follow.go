@@ -25,7 +25,7 @@ import (
 // ways.
 type follower struct {
 	writer, reader string            // sockets of node servers
-	etcd           map[string]string // endpoints, by the name of the way
+	etcd           map[string]string // etcd endpoints, by the name of the way
 	writes         int
 	every          time.Duration
 }
@@ -129,7 +129,7 @@ func (w *follow) once(value string, counts bool) error {
 	}
 }
 
-// callback passes a value on without blocking: a dropped value is an old one.
+// callback passes a value on without blocking. If 64 values are waiting already, it drops this one.
 func (w *follow) callback(value string) {
 	select {
 	case w.calls <- told{value, time.Now()}:

@@ -74,7 +74,7 @@ func (c *common) fail() *cobra.Command {
 
 func (c *common) recover() *cobra.Command {
 	var by string
-	cmd := &cobra.Command{Use: "recover SWITCH", Short: "Fill a switch that failed, or another one, and give it its place", Args: cobra.ExactArgs(1),
+	cmd := &cobra.Command{Use: "recover SWITCH", Short: "Fill a failed switch, or another one, and give it the failed switch's place", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			b, err := c.ask(cmd.Context(), http.MethodPost, "/v1/recover/"+url.PathEscape(args[0])+"?by="+url.QueryEscape(by))
 			if err != nil {
@@ -93,7 +93,7 @@ func (c *common) recover() *cobra.Command {
 }
 
 func (c *common) events() *cobra.Command {
-	return &cobra.Command{Use: "events", Short: "Print what the controller has done, as JSON", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+	return &cobra.Command{Use: "events", Short: "Print the controller's actions, as JSON", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		b, err := c.ask(cmd.Context(), http.MethodGet, "/v1/events")
 		if err != nil {
 			return err

@@ -158,7 +158,7 @@ func (c *common) bench() *cobra.Command {
 	var beginAt int64
 	var fill bool
 	cmd := &cobra.Command{Use: "bench", Short: "Measure queries a second and latency, with a load in the kernel", Args: cobra.NoArgs,
-		Long: "Each key gets a value of its own first, and every value that is read is compared: a wrong one makes the command fail. The result is printed as JSON, as `netcraqctl bench -o json` prints it."}
+		Long: "The command first writes a different value to each key, and then compares every read value. A wrong value makes it fail. The result is printed as JSON, as `netcraqctl bench -o json` prints it."}
 	f := cmd.Flags()
 	f.IntVarP(&cfg.Outstanding, "outstanding", "n", 32, "queries on their way at a time")
 	f.DurationVar(&cfg.Duration, "duration", time.Second, "length of the run")

@@ -26,7 +26,7 @@ type change struct {
 type truth struct {
 	all   []change            // by revision
 	byKey map[string][]change // by revision
-	byVal map[string]change   // of writes
+	byVal map[string]change   // changes by the written value
 }
 
 // check describes what is wrong with a history; it returns nothing if the history is right. Each

@@ -12,8 +12,8 @@ type kind string
 // namespace, in one answer or in pages.
 const (
 	create kind = "create"
-	update kind = "update" // of the version that the client has read
-	patch  kind = "patch"  // of any version
+	update kind = "update" // an update of the version that the client has read
+	patch  kind = "patch"  // a patch of any version
 	remove kind = "delete"
 	get    kind = "get"
 	list   kind = "list"

@@ -11,7 +11,7 @@ import (
 // most is the number of faults that a report lists. Further ones are mostly consequences.
 const most = 20
 
-// grace is the time for which a cut-off server may still answer what it holds a lease for.
+// grace is the time for which a cut-off server may still answer, because it holds a lease.
 const grace = 5 * time.Second
 
 // report is the result of checking a history.

@@ -17,7 +17,7 @@ const readyTime = 20 * time.Second
 // gateway is a gateway process in front of some endpoints.
 type gateway struct {
 	key     string
-	urls    []string // one for each endpoint
+	urls    []string // URLs of the gateway, one for each endpoint
 	process *os.Process
 	stdout  *os.File
 	certs   certs

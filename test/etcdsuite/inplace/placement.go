@@ -30,12 +30,12 @@ const root = "root"
 const (
 	placeTime = 2 * time.Second
 	placePart = 4
-	grantTime = 10 * time.Second // for the permissions of a role
+	grantTime = 10 * time.Second // time limit for granting the permissions of a role
 )
 
 // Placement places keys of one cluster, directly and not through its gateways.
 type Placement struct {
-	client  *clientv3.Client // connects directly to etcd
+	client  *clientv3.Client // client that connects directly to etcd
 	store   placement.Store
 	cluster uint64
 }

@@ -68,8 +68,8 @@ func (nw *Network) Dir() string { return nw.dir }
 
 // Process is a running command.
 type Process struct {
-	Stop  func()          // ends it with SIGTERM, as an operator does, and waits for its end
-	Ended <-chan struct{} // closed when it has ended
+	Stop  func()          // ends the process with SIGTERM, as an operator does, and waits for its end
+	Ended <-chan struct{} // closed when the process has ended
 }
 
 // Run starts a command in the namespace of a host. If the test fails, its log has the command's

@@ -29,7 +29,7 @@ import (
 type Controller struct {
 	T       *testing.T
 	API     *admin.Client
-	URL     string // of the admin API
+	URL     string // URL of the admin API
 	Running *controller.Controller
 	Stop    func()
 }

@@ -100,8 +100,8 @@ type HostRequest struct {
 	To      netip.AddrPort
 	Payload []byte
 	Timeout time.Duration
-	Work    *Workload // to run instead of a packet
-	Watch   *Watch    // the same
+	Work    *Workload // workload to run instead of sending a packet
+	Watch   *Watch    // watch to run instead of sending a packet
 	Named   *NamedWork
 	Kept    *KeptWork
 	Spy     *Spy
@@ -112,7 +112,7 @@ type hostReply struct {
 	From    netip.AddrPort
 	Payload []byte
 	History []linearizable.Call
-	Answers []int64 // of a watch
+	Answers []int64 // times of a watch's answers
 	Named   []linearizable.Call
 	Kept    []linearizable.Call
 	Locked  []Section

@@ -25,8 +25,8 @@ type KeptWork struct {
 	Client   int
 	Run      string   // prefix of all values, after their names
 	Admin    []string // addresses of the controllers
-	Names    []string // to read, write, change by CAS and delete
-	Locks    []string // to acquire and release
+	Names    []string // keys to read, write, change by CAS and delete
+	Locks    []string // locks to acquire and release
 	Duration time.Duration
 	Until    string // as in Workload
 }

@@ -24,8 +24,8 @@ type Workload struct {
 	Client   int
 	Service  netip.Addr
 	Others   []netip.Addr
-	Reads    bool // only reads
-	Writes   bool // only writes
+	Reads    bool // the workload only reads
+	Writes   bool // the workload only writes
 	Swaps    int  // if not 0: only so many CAS calls, without pauses, each on the last known version
 	Keys     []uint32
 	Session  admin.Session

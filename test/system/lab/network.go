@@ -156,14 +156,14 @@ type Network struct {
 	Layout   Layout
 	dir      string
 	binary   string
-	options  []string   // of the switch
-	ports    [][]string // by switch: its interfaces, port 1 first
+	options  []string   // options of the switches' command lines
+	ports    [][]string // interfaces of each switch, port 1 first
 	switches []*exec.Cmd
 	cables   []string // the interfaces of the switch that simulates the cables, two for each cable
 	Hosts    []*Host
 	Proxies  []*Proxy
-	Messages []*p4proxy.Proxy // by switch: the proxy between its Proxy and the switch; nil: none
-	file     string           // the topology
+	Messages []*p4proxy.Proxy // for each switch, the proxy between its Proxy and the switch; nil: none
+	file     string           // file with the topology
 }
 
 // BasePort is the first port of the switches' P4Runtime servers. Each is reached through a proxy
@@ -195,7 +195,7 @@ func NewNetwork(t *testing.T, engine string, l Layout) *Network {
 	}
 	if engine == "bmv2" {
 		nw.binary = MustLook(t, "simple_switch_grpc")
-		// Otherwise it formats log lines for every packet, even if nothing reads them.
+		// Otherwise the switch formats log lines for every packet, even if nothing reads them.
 		nw.options = []string{"--log-level", "off"}
 	} else {
 		nw.binary = box

@@ -35,7 +35,7 @@ type NodeServer struct {
 // nodeServing is the configuration of the process.
 type nodeServing struct {
 	Name, Namespace, Socket string
-	Admin                   string // addresses of the controllers
+	Admin                   string // addresses of the controllers' admin APIs
 	Quota                   int
 }
 

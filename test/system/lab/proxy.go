@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Proxy is a TCP proxy that can be cut, like the network between controller and switch.
+// Proxy is a TCP proxy that stands for the network between controller and switch. It can be cut.
 type Proxy struct {
 	Addr string
 	mu   sync.Mutex

@@ -31,9 +31,14 @@ LONG = {
 
 
 def pytest_addoption(parser):
-    """Parallel lanes take the time of one: they wait more than they compute."""
+    """Add the flag that selects a lane. Lanes run in parallel, because the tests wait more than
+    they compute.
+    """
     parser.addoption(
-        "--lane", default="1/1", metavar="I/N", help="of these tests, only the part I of N that are about as long"
+        "--lane",
+        default="1/1",
+        metavar="I/N",
+        help="run only part I of N parts of these tests, which take about the same time",
     )
 
 
@@ -81,7 +86,7 @@ def running(topology, kind, out):
     from topologies.network import ChainNetwork
 
     topology = replace(topology, chains=(replace(topology.chains[0], lease_ms=2000),))
-    if kind.get("hook") == "xdp":  # the kernel shows XDP frames to no packet socket
+    if kind.get("hook") == "xdp":  # packet sockets do not see frames that XDP handles
         (out / tools.PCAP).mkdir()
         recording = {
             name: replace(switch, args=(f"--pcap={out / tools.PCAP}",)) for name, switch in topology.switches.items()

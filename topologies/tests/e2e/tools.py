@@ -79,8 +79,8 @@ def client(net: ChainNetwork, host: str, **options: object) -> Client:
 
 
 def change_hosts(net: ChainNetwork, **changes: dict[str, object]) -> None:
-    """Have the controller read a file with changed fields of hosts (``access``, ``rate`` ...), as
-    an operator does; without changes, the original file.
+    """Make the controller read a file with changed fields of hosts (``access``, ``rate`` ...), as
+    an operator does. Without changes, it reads the original file.
     """
     hosts = {name: replace(host, **changes.get(name, {})) for name, host in net.topology.hosts.items()}
     net.controller.file.write_text(json.dumps(declaration(replace(net.topology, hosts=hosts))))
@@ -330,7 +330,7 @@ class Capture:
         while time.monotonic() < quiet:
             for path in self._records.iterdir():
                 frames, self._read[path] = pcap_frames(path, self._read.get(path, 0))
-                # a switch records frames late
+                # a switch may record earlier frames late
                 frames = [(at, path.stem, frame) for at, frame in frames if at >= self._begun]
                 if frames:
                     found += frames
@@ -344,7 +344,7 @@ class Capture:
     def _note(self, frame: bytes, interface: str, kind: int) -> bool:
         here, there = self._ends[interface]
         outgoing = kind == PACKET_OUTGOING
-        if not outgoing and there in self._net.switches:  # recorded where it left
+        if not outgoing and there in self._net.switches:  # recorded where the switch sent it
             return False
         if frame[12:14] != b"\x08\x00" or frame[23] != 17 or wire.PORT not in struct.unpack("!HH", frame[34:38]):
             return False

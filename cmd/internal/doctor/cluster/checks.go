@@ -29,8 +29,8 @@ func (l *look) daemonSets(ctx context.Context, name string) ([]apps.DaemonSet, b
 	return found, ok
 }
 
-// perNode reports each pod of a part that is not ready, and each node without one. It says how many
-// nodes have a ready one.
+// perNode reports each pod of a part that is not ready, and each node without such a pod. It also
+// reports how many nodes have a ready pod.
 func (l *look) perNode(ctx context.Context, name string) {
 	pods, ok := l.pods(ctx, l.Namespace, name)
 	if !ok {
@@ -122,8 +122,8 @@ func leader(ctx context.Context, l *look) {
 	}
 }
 
-// chain is what the checks read of a NetcraqChain. Its type is not that of the node agents, because
-// commands and node agents do not import each other.
+// chain is the part of a NetcraqChain that the checks read. It is not the node agents' type,
+// because commands and node agents do not import each other.
 type chain struct {
 	metav1.ObjectMeta `json:"metadata"`
 
@@ -140,7 +140,7 @@ type chain struct {
 	} `json:"status"`
 }
 
-// condition is a condition of a chain, or one whose status is unknown.
+// condition returns a chain's condition of a kind; if the chain has none, its status is unknown.
 func (c *chain) condition(kind string) metav1.Condition {
 	for _, x := range c.Status.Conditions {
 		if x.Type == kind {
@@ -187,7 +187,8 @@ func (l *look) chain(c *chain) {
 // gatewayPort is the port of a gateway on a control-plane node.
 const gatewayPort = ":23790"
 
-// gateways checks the static pods before etcd, and whether those who should use them do.
+// gateways checks the gateways in front of etcd, which are static pods, and whether the nodes' API
+// servers use them.
 func gateways(ctx context.Context, l *look) {
 	pods, ok := l.pods(ctx, GatewayNamespace, GatewayName)
 	if !ok {
@@ -238,7 +239,7 @@ func usedBy(servers int) string {
 	return "used by " + count(servers, "API server")
 }
 
-// argument is the value of a flag of a pod's containers; "": they do not have it.
+// argument is the value of a flag of a pod's containers; "": no container has the flag.
 func argument(p *core.Pod, flag string) string {
 	for _, c := range p.Spec.Containers {
 		for _, a := range slices.Concat(c.Command, c.Args) {
@@ -305,7 +306,7 @@ func images(ctx context.Context, l *look) {
 	l.ok("", "%s", strings.Join(names, ", "))
 }
 
-// tag is an image's tag; "": it has none.
+// tag is an image's tag; "": the image has none.
 func tag(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	name := image[strings.LastIndex(image, "/")+1:]

@@ -1,5 +1,5 @@
 // Package cluster checks NetCRAQ in a Kubernetes cluster through the API server, and explains what
-// is wrong there and what to do. It only reads.
+// is wrong there and what to do. It changes nothing in the cluster.
 package cluster
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/doctor"
 )
 
-// Names by which a cluster knows the parts. TestNames compares them with the manifests.
+// Names of NetCRAQ's parts in a cluster. TestNames compares them with the manifests.
 const (
 	NamespaceDefault = "netcraq-system"
 	NameLabel        = "app.kubernetes.io/name"
@@ -33,17 +33,17 @@ const (
 	GatewayNamespace = "kube-system"
 )
 
-// Options say what to check, and how the cluster is reached.
+// Options say what to check, and how to reach the cluster.
 type Options struct {
-	Checks     []string // their names; none: all
-	Namespace  string   // of the agents
-	Kubeconfig string   // a file; "": as kubectl finds it
-	Context    string   // of that file; "": its current one
+	Checks     []string // names of checks; none: all
+	Namespace  string   // namespace of the agents
+	Kubeconfig string   // path of the kubeconfig; "": as kubectl finds it
+	Context    string   // context in the kubeconfig; "": its current one
 	Timeout    time.Duration
 	Now        func() time.Time
 }
 
-// check looks at one part.
+// check checks one part of NetCRAQ.
 type check struct {
 	name, what string
 	run        func(context.Context, *look)
@@ -58,7 +58,7 @@ var checks = []check{
 	{"images", "whether all parts are of versions that work together", images},
 }
 
-// Checks lists the checks: name and what each looks at.
+// Checks lists the names and descriptions of the checks.
 func Checks() (out [][2]string) {
 	for _, c := range checks {
 		out = append(out, [2]string{c.name, c.what})
@@ -66,8 +66,8 @@ func Checks() (out [][2]string) {
 	return out
 }
 
-// The resources that are read. The client is the dynamic one, because that of all kinds would make
-// the command half as large again.
+// The resources that the checks read. They use the dynamic client, because the typed client of all
+// kinds would make the command half as large again.
 var (
 	podsResource       = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	nodesResource      = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
@@ -76,7 +76,7 @@ var (
 	chainsResource     = schema.GroupVersionResource{Group: "netcraq.io", Version: "v1alpha1", Resource: "netcraqchains"}
 )
 
-// look is one run.
+// look is one run of the checks.
 type look struct {
 	Options
 	client dynamic.Interface
@@ -84,8 +84,8 @@ type look struct {
 	check  string
 }
 
-// Run connects to a cluster and looks. It fails for options that make no sense, and if there is no
-// cluster to ask. Whatever it meets in the cluster is a finding.
+// Run connects to a cluster and runs the checks. It returns an error for invalid options, and if it
+// finds no cluster's address. Everything else is a finding.
 func Run(ctx context.Context, o Options) (*doctor.Report, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.Kubeconfig
@@ -104,7 +104,7 @@ func Run(ctx context.Context, o Options) (*doctor.Report, error) {
 	return run(ctx, c, config.Host, o)
 }
 
-// run looks at a cluster. The report's host is the API server's address.
+// run checks a cluster. The report's host is the API server's address.
 func run(ctx context.Context, c dynamic.Interface, host string, o Options) (*doctor.Report, error) {
 	for _, name := range o.Checks {
 		if !slices.ContainsFunc(checks, func(c check) bool { return c.name == name }) {
@@ -157,8 +157,8 @@ func (l *look) problem(subject, advice, format string, args ...any) {
 	l.add(doctor.Problem, subject, advice, format, args...)
 }
 
-// list reads objects of a namespace ("": of all, or those that are in none) with a label ("": all);
-// false: it has reported why it could not.
+// list reads the objects of a namespace ("": of all namespaces, or objects without a namespace)
+// with a label ("": all). If it cannot, it reports why and returns false.
 func list[T any](ctx context.Context, l *look, of schema.GroupVersionResource, namespace, label string) ([]T, bool) {
 	found, err := l.client.Resource(of).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: label})
 	if !l.was(of.Resource, err) {
@@ -173,7 +173,7 @@ func list[T any](ctx context.Context, l *look, of schema.GroupVersionResource, n
 	return out, true
 }
 
-// errForeign is why an object cannot be read that the API server has shown.
+// errForeign means that the API server returned an object that this command cannot parse.
 var errForeign = errors.New("this command does not understand the object. Use one of the cluster's version")
 
 func convert(object map[string]any, into any) error {
@@ -183,7 +183,7 @@ func convert(object map[string]any, into any) error {
 	return nil
 }
 
-// was reports an error of reading something from the API server.
+// was reports an error of reading something from the API server. It returns true if there is none.
 func (l *look) was(what string, err error) bool {
 	switch {
 	case err == nil:
@@ -205,7 +205,8 @@ func (l *look) pods(ctx context.Context, namespace, name string) ([]core.Pod, bo
 	return list[core.Pod](ctx, l, podsResource, namespace, NameLabel+"="+name)
 }
 
-// ready says whether a pod is, and otherwise why not, as far as its status tells.
+// ready reports whether a pod is ready, and otherwise the reason, as far as the pod's status shows
+// it.
 func ready(p *core.Pod) (bool, string) {
 	why := "not ready"
 	for _, c := range p.Status.Conditions {
@@ -240,7 +241,7 @@ func firstLine(text string) string {
 	return line
 }
 
-// adviceFor says what to do about a pod that is not ready.
+// adviceFor returns advice for a pod that is not ready.
 func adviceFor(p *core.Pod) string {
 	for _, c := range p.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil && (w.Reason == "ImagePullBackOff" || w.Reason == "ErrImagePull" || w.Reason == "ErrImageNeverPull") {

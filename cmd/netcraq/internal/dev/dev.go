@@ -50,8 +50,8 @@ type Config struct {
 	Gateway  string // HOST:PORT for the etcd gateway; "": none
 	// Data is the folder of the etcd for durable keys; "": they are lost when the server ends.
 	Data string
-	// Etcd is an etcd that exists already; no endpoints: the server starts one in this process, if
-	// it needs one. Its Prefix is not used.
+	// Etcd is an existing etcd. Without endpoints, the server starts an etcd in this process if it
+	// needs one. Etcd.Prefix is not used.
 	Etcd leadership.Etcd
 	Log  *slog.Logger
 	// Listen is the HOST:PORT for programs on other hosts; "": none. Certificate authenticates the
@@ -80,9 +80,9 @@ type Server struct {
 	parts   sync.WaitGroup
 	err     func() error
 	node    chan struct{}    // closed when the node API has ended; nil: it has not begun
-	closers []func()         // of the gateway; the last first
-	etcd    *embedded.Server // nil: there is none in this process
-	shared  *sharedEtcd      // nil: the server uses no etcd that existed already
+	closers []func()         // close the gateway's parts; the last one is called first
+	etcd    *embedded.Server // etcd in this process; nil: none
+	shared  *sharedEtcd      // existing etcd that the server uses; nil: none
 }
 
 // Start starts a server, and returns when a key can be written. The server ends with Close, or when
@@ -252,7 +252,7 @@ var errClosed = errors.New("the server is closed")
 func (s *Server) Close() error {
 	s.stop(errClosed)
 	if s.node != nil {
-		<-s.node // its clients may finish, for which they need the other parts
+		<-s.node // the node API's clients may finish, for which they need the other parts
 	}
 	for _, c := range slices.Backward(s.closers) {
 		c()

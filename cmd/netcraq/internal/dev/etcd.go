@@ -36,8 +36,9 @@ const (
 	etcdGrace    = 2 * time.Second
 )
 
-// startEtcd starts the etcd that keeps durable keys and the state of the controller and of the
-// gateway, if it is wanted, or begins to use one that exists already.
+// startEtcd starts the etcd for durable keys and for the state of the controller and of the
+// gateway, if the configuration needs it. If the configuration names an existing etcd, startEtcd
+// uses that one.
 func (s *Server) startEtcd(ctx context.Context) (err error) {
 	if len(s.cfg.Etcd.Endpoints) > 0 {
 		return s.shareEtcd(ctx)
@@ -71,7 +72,7 @@ func (s *Server) startEtcd(ctx context.Context) (err error) {
 	return s.forget(ctx)
 }
 
-// shareEtcd begins to use an etcd that exists already.
+// shareEtcd begins to use an existing etcd.
 func (s *Server) shareEtcd(ctx context.Context) (err error) {
 	if s.shared, err = openSharedEtcd(ctx, s.cfg.Etcd); err != nil {
 		return err
@@ -88,8 +89,8 @@ func (s *Server) shareEtcd(ctx context.Context) (err error) {
 	return nil
 }
 
-// forget removes from etcd what another server's controller and gateway knew of their switches,
-// which were others.
+// forget removes the state of an earlier server's controller and gateway from etcd, because that
+// server had other switches.
 func (s *Server) forget(ctx context.Context) error {
 	if s.cfg.Data == "" {
 		return nil
@@ -103,11 +104,11 @@ func (s *Server) forget(ctx context.Context) error {
 	return err
 }
 
-// statePrefix is what the names of the controller's and the gateway's own keys begin with, in the
-// etcd of this process as in those of clusters.
+// statePrefix is the prefix of the controller's and the gateway's own keys, in this process's etcd
+// and in clusters' etcds.
 const statePrefix = "/netcraq/"
 
-// statePrefix is what the names of this server's controller's and gateway's keys begin with.
+// statePrefix is the prefix of the keys of this server's controller and gateway.
 func (s *Server) statePrefix() string {
 	if s.shared != nil {
 		return sharedPrefix
@@ -115,7 +116,7 @@ func (s *Server) statePrefix() string {
 	return statePrefix
 }
 
-// reserved is what the names begin with that etcd's clients do not see.
+// reserved is the prefix of the keys that etcd's clients do not see.
 func (s *Server) reserved() string {
 	if s.shared != nil {
 		return sharedReserved
@@ -123,7 +124,7 @@ func (s *Server) reserved() string {
 	return statePrefix
 }
 
-// etcdAddress is the etcd as the controller reaches it; nil: there is none.
+// etcdAddress returns the etcd's address for the controller; nil: there is no etcd.
 func (s *Server) etcdAddress() *leadership.Etcd {
 	switch {
 	case s.shared != nil:
@@ -173,7 +174,7 @@ func (s *Server) startGateway(ctx context.Context) error {
 		Prefix: s.statePrefix() + etcdstore.Gateway, Reserved: []string{s.reserved()},
 		Controller: s.admin, Owner: "netcraq dev's gateway", RoundTrip: metrics.Network, Keeper: true,
 		SealAge: seal.DefaultAge, Log: s.cfg.Log, Detail: zap.NewNop()}
-	if s.shared == nil { // this etcd's own limits are higher
+	if s.shared == nil { // the limits of the etcd in this process are higher
 		cfg.MaxTxnOps, cfg.MaxRequestBytes = int(embed.DefaultMaxTxnOps), gateway.DefaultMaxRequestBytes
 	}
 	keys, err := service.Open(ctx, cfg)

@@ -15,7 +15,7 @@ import (
 // Failover times.
 const (
 	calm       = 500 * time.Millisecond // duration of calls before the kill, and after the chain is complete
-	pause      = time.Millisecond       // between two calls
+	pause      = time.Millisecond       // pause between two calls
 	tookTooBad = 30 * time.Second       // timeout for the chain's recovery
 )
 
@@ -28,8 +28,8 @@ type Report struct {
 // Calls are consecutive calls of one kind by one program.
 type Calls struct {
 	Count, Failed int
-	Longest       time.Duration // after the kill
-	Median        time.Duration // before it
+	Longest       time.Duration // longest call after the kill
+	Median        time.Duration // median of the calls before the kill
 }
 
 // Failover kills a switch while a program reads a key and another writes one.

@@ -19,16 +19,16 @@ import (
 	"github.com/netcraq/netcraq/controlplane/leadership"
 )
 
-// An etcd that exists already is shared: it has data of others. A server keeps its own state there
-// under sharedPrefix, and everything under it is a dev server's. Only one server at a time may use
-// an etcd, because two gateways that know different placed keys would not keep each other's reads
-// fresh. sharedOwner names that server while its lease lives.
+// An existing etcd is shared: it contains other programs' data. A dev server keeps its own state
+// under sharedPrefix, where nothing else is. Only one dev server at a time may use an etcd, because
+// with two gateways that know different placed keys, reads could be stale. The key sharedOwner
+// identifies that server while its lease lives.
 const (
 	sharedPrefix   = "/netcraq-dev/"
 	sharedOwner    = "/netcraq-dev:owner"
-	sharedReserved = "/netcraq-dev" // both begin with it
+	sharedReserved = "/netcraq-dev" // prefix of sharedPrefix and sharedOwner
 
-	etcdWait        = 5 * time.Second // for an answer
+	etcdWait        = 5 * time.Second // timeout for an answer
 	ownerTTLSeconds = 10
 )
 
@@ -62,7 +62,7 @@ func openSharedEtcd(ctx context.Context, address leadership.Etcd) (*sharedEtcd, 
 	return s, nil
 }
 
-// check finds out whether each endpoint answers and is new enough, and whether another NetCRAQ has
+// check returns an error if an endpoint does not answer or is too old, or if another NetCRAQ has
 // its state in the etcd.
 func (s *sharedEtcd) check(ctx context.Context, endpoints []string) error {
 	for _, endpoint := range endpoints {
@@ -99,7 +99,8 @@ func otherNetcraq(keys int64) error {
 }
 
 // reserve makes this server the only one that uses the etcd, and removes the state of an earlier
-// server. Both happen in one transaction, which fails if another NetCRAQ has come meanwhile.
+// server. Both happen in one transaction, which fails if another NetCRAQ has begun to use the etcd
+// meanwhile.
 func (s *sharedEtcd) reserve(ctx context.Context) (err error) {
 	lease, err := s.client.Grant(ctx, ownerTTLSeconds)
 	if err != nil {
@@ -137,7 +138,7 @@ func isDenied(err error) bool {
 	return errors.Is(err, rpctypes.ErrPermissionDenied) || status.Code(err) == codes.PermissionDenied
 }
 
-// unusable says about an error of etcd's what can be done.
+// unusable adds advice to an error of etcd.
 func unusable(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.Unavailable:
@@ -149,17 +150,17 @@ func unusable(err error) error {
 	return err
 }
 
-// over is closed when the etcd may be another server's, because it was not reached for the time of
-// the lease.
+// over is closed when another server may have reserved the etcd, because this server could not
+// renew its lease in time.
 func (s *sharedEtcd) over() <-chan struct{} { return s.session.Done() }
 
-// close removes the server's state and gives the etcd up to others.
+// close removes the server's state, and releases the etcd for other servers.
 func (s *sharedEtcd) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), etcdGrace)
 	defer cancel()
 	if s.session != nil {
 		_, _ = s.client.Txn(ctx).If(clientv3.Compare(clientv3.LeaseValue(sharedOwner), "=", s.session.Lease())).
-			Then(clientv3.OpDelete(sharedPrefix, clientv3.WithPrefix())).Commit() // the next server does it otherwise
+			Then(clientv3.OpDelete(sharedPrefix, clientv3.WithPrefix())).Commit() // otherwise the next server does it
 		_ = s.session.Close()
 	}
 	_ = s.client.Close()

@@ -69,11 +69,11 @@ const (
 type Server struct {
 	Certificate tls.Certificate
 	Token       string
-	Doors       map[string]func(context.Context) (net.Conn, error) // by name
+	Doors       map[string]func(context.Context) (net.Conn, error) // connects to a door's service, by door
 	Log         *slog.Logger
 
 	greeting time.Duration  // 0: the constant greeting
-	open     *shares.Budget // by network
+	open     *shares.Budget // open connections by network
 	greets   *shares.Budget
 	refusals rate.Sometimes // limits the logged refusals
 }
