@@ -3,12 +3,13 @@
 """Measure switches side by side (``make bench``): queries a second and latency of NetCRAQ on eBPF
 at tc and at XDP, on the interpreter, and on BMv2.
 
-All run the same compiled program on the same links in one run, one after the other and again from
-the start for each repetition, so that a machine that gets slower meets all of them. The load comes
-from the kernel (``netcraqctl bench --kernel``): a program at the client's interface turns each
-answer into the next query and compares every value. Its own limit is measured the same way, against
-a program that only swaps addresses (*reflector*); where a switch comes near that limit, the figure
-is a lower bound and the table says so. docs/benchmarks/switch.md explains the columns.
+All switches run the same compiled program on the same links, one after the other, and each
+repetition runs all of them again. So if the machine gets slower during the run, that affects all of
+them. The load comes from the kernel (``netcraqctl bench --kernel``): a program at the client's
+interface turns each answer into the next query and compares every value. Its own limit is measured
+the same way, against a program that only swaps addresses (*reflector*); where a switch comes near
+that limit, the figure is a lower bound and the table says so. docs/benchmarks/switch.md explains
+the columns.
 """
 
 from __future__ import annotations

@@ -4,11 +4,12 @@
 different from its records. The measured time is from a record's put to its arrival at each client's
 destination.
 
-This is the experiment of Taras Priadka's article "Pipelet" (docs/pipelets.md cites it). It compares
-clients that read the source themselves with a synchronizer, and that with one that merges clients
-of the same source. The article's figure was measured with Zed lakes and Python on a Kubernetes
-node, so only its form is comparable with ours, not its numbers. Our polling clients are goroutines
-of one Go process, so they cost less than pods.
+This is the experiment of Taras Priadka's article "Pipelet" (docs/pipelets.md cites it). It makes
+two comparisons: of clients that read the source themselves to clients of a synchronizer, and of a
+synchronizer that does not merge clients of the same source to one that does. The article's figure
+was measured with Zed lakes and Python on a Kubernetes node, so only its form is comparable with
+ours, not its numbers. Our polling clients are goroutines of one Go process, so they cost less than
+pods.
 
 Each way is measured in each round, in turn; ratios are within a round. ``out/bench-pipelets.json``
 has every round. ``out/bench-pipelets.svg`` and ``.png`` show the distributions, and how much later
