@@ -34,8 +34,8 @@ type Options struct {
 	AfterOthers bool
 
 	P4RuntimePort int // port at the node's address, with TLS
-	AgentPort     int // ... for the leader's connections
-	HealthPort    int // ... for /healthz, /readyz and /metrics, without TLS
+	AgentPort     int // port at the node's address for the leader's connections, with TLS
+	HealthPort    int // port at the node's address for /healthz, /readyz and /metrics, without TLS
 
 	// Fabric lists the switches that are not on the nodes; nil: each node runs its own.
 	Fabric *fabric.Fabric

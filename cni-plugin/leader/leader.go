@@ -52,7 +52,7 @@ type Config struct {
 // Options configure an agent that may lead.
 type Options struct {
 	Config
-	Node      string // this node's name, which identifies the Lease's holder: a restarted agent succeeds itself
+	Node      string // this node's name, which identifies the Lease's holder, so a restarted agent succeeds itself
 	Namespace string // of the Lease
 	Leases    coordination.LeasesGetter
 	Identity  etcdstore.Identity

@@ -90,7 +90,7 @@ func (r *Term) ProgramDir() string { return r.o.Dir }
 // Context ends with the term.
 func (r *Term) Context() context.Context { return r.ctx }
 
-// Hosted is the current controller, or nil.
+// Hosted is the current controller; nil: there is none.
 func (r *Term) Hosted() *Hosted {
 	r.mu.Lock()
 	defer r.mu.Unlock()

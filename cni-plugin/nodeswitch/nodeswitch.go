@@ -75,8 +75,8 @@ type Switch struct {
 }
 
 // maxConnections is the maximum number of open connections at each P4Runtime address. A controller
-// needs one. New connections replace those without a call, such as unfinished TLS handshakes. Those
-// of the remote address with the most connections are closed first.
+// needs one. A new connection replaces one without a call, such as an unfinished TLS handshake, of
+// the remote address that has the most connections.
 const maxConnections = 64
 
 // Start starts a switch in the network namespace of the calling thread.

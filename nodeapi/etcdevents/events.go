@@ -146,7 +146,7 @@ const (
 
 // tellState reports the state of all keys at a revision.
 func (f *filler) tellState(ctx context.Context, since, revision int64) (at position, err error) {
-	if err := f.note(0); err != nil { // the note is older, or from another etcd
+	if err := f.note(0); err != nil { // the noted position is older, or from another etcd
 		return at, err
 	}
 	begin := nodeapi.EtcdEvent{Type: nodeapi.EtcdState, Revision: revision, Since: since}

@@ -18,7 +18,7 @@ import (
 // changed, and again before the controller forgets it. Only one goroutine uses it.
 type asker struct {
 	r        *Receiver
-	socket   *socket   // nil: no socket is open
+	socket   *socket   // nil: none is open
 	said     bool      // the controller may hold keys for the socket
 	last     time.Time // time of the last request
 	again    time.Time // latest time of the next request, if there is anything to send
@@ -213,7 +213,7 @@ func (a *asker) accepted(ids []uint32, got *admin.Watch) {
 	for _, n := range ids {
 		e := r.keys[wire.Key(n)]
 		switch {
-		case e == nil: // it has no more followers
+		case e == nil: // the key has no more followers
 		case refused[e.key]:
 			if r.withdraw(e) {
 				lost = append(lost, e.key)

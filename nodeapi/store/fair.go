@@ -14,7 +14,7 @@ import (
 // namespaces in turn. So a namespace with very many calls delays only itself. Other namespaces, and
 // the rest of this process (in an agent, the leases of the node's switch), do not wait long. One
 // namespace never has more than three quarters of the calls, so that hanging calls leave room for
-// those of others.
+// those of other namespaces.
 //
 // Watches do not count, because they last long and need the processor only when they report.
 //

@@ -55,7 +55,7 @@ const lookForCertificates = 30 * time.Second
 
 // Authorities maintains the Secret and the ConfigMap.
 type Authorities struct {
-	read      client.Reader // past the cache
+	read      client.Reader // bypasses the cache
 	write     client.Writer
 	namespace string
 	now       func() time.Time

@@ -53,7 +53,7 @@ type Lead struct {
 	Admin adminserver.Config // where the admin API is served, for netcraqctl and the node's gateway
 	// PodRate is the maximum rate of NetCRAQ packets at a pod's port, per second; 0: no limit.
 	PodRate int
-	// Durable has the gateways for the node API's durable keys; if it is empty there are no such
-	// keys.
+	// Durable names the gateways for the node API's durable keys; if it is empty, there are no
+	// durable keys.
 	Durable durable.Access
 }

@@ -92,10 +92,10 @@ func (t *term) inherits(chain string) bool {
 	return ok
 }
 
-// emptied reports whether a chain that is to be removed holds no keys, and no gateway looks for one
-// there. If the controller ended earlier, no one could take the keys out, and gateways would wait
-// for that. left are the keys that the placement does not remove; it removes etcd's keys in the
-// right order.
+// emptied reports whether a chain that is to be removed holds no keys, and no gateway looks for a
+// key there. If the controller ended earlier, no one could take the keys out, and gateways would
+// wait for that. left are the keys that the placement does not remove; it removes etcd's keys in
+// the right order.
 func (t *term) emptied(ctx context.Context, chain string) (empty bool, left []admin.Key, err error) {
 	h := t.Hosted()
 	if h == nil {
