@@ -32,8 +32,8 @@ var (
 	// again does not help; the operator can grant it.
 	ErrDenied = errors.New("access denied")
 	// ErrBadSession: the switches do not accept the session. It is not leased to the client's host,
-	// or no longer leased, or it is beyond the switches' session table (SESSIONS). The machine does
-	// not use it again, and has no other session for the write.
+	// or no longer leased, or its id is beyond the switches' session table (SESSIONS). The machine
+	// does not use it again, and has no other session for the write.
 	ErrBadSession = errors.New("session not taken")
 	// ErrNoSession: a write was requested while the machine has no session, and Config.AtLeastOnce
 	// is not set. Nothing was sent.

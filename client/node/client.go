@@ -212,7 +212,7 @@ type call struct {
 
 	id, once   uint64
 	deadline   time.Time // the server's deadline for it
-	identity   string    // under which it was sent, if it has a number
+	identity   string    // identity under which it was sent, if it has a number
 	connection uint64    // number of the connection that it was queued on; 0: none
 	start      uint64    // offset of its first byte in that connection's stream
 	maybe      bool      // it may have reached the server over a connection that has ended

@@ -353,7 +353,8 @@ func (b *Broker) Open(ctx context.Context, namespace, stream string, c *nodeapi.
 		if err == nil {
 			break
 		}
-		// Unused memory is given up for it. Meanwhile another caller may have created the stream.
+		// Make room by giving up unused memory. Meanwhile another caller may have created the
+		// stream.
 		b.mu.Unlock()
 		evicted := b.reap(namespace) || b.files.Evict(namespace) ||
 			errors.Is(err, files.ErrServerFull) && b.files.Evict("")

@@ -67,7 +67,8 @@ func bytesOf(c nodeapi.StreamConfig) int64 {
 	return n
 }
 
-// logBytes returns the part of it for the broker's own copy, which survives the process.
+// logBytes returns the part of bytesOf's memory for the broker's own copy, which survives the
+// process.
 func logBytes(c nodeapi.StreamConfig) int64 { return bytesOf(c) - int64(c.Partitions)*segmentBytes(c) }
 
 func invalid(format string, args ...any) error {

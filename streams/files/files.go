@@ -68,9 +68,9 @@ type File struct {
 	of     int // number of records that refer to it
 }
 
-// New makes a manager. take allocates memory of a namespace for it. retire returns the memory when
-// no caller keeps the remains of the file. Both are called with a lock held, and must not call this
-// package.
+// New makes a manager. take allocates memory of a namespace for a file. retire returns the memory
+// when no caller keeps the remains of the file. Both are called with a lock held, and must not call
+// this package.
 func New(l Limits, take func(namespace string, bytes int64) error,
 	retire func(namespace string, bytes int64, r *segment.Remains)) *Manager {
 	if l.Each == 0 {
@@ -101,7 +101,7 @@ func (m *Manager) Make(namespace string, bytes int64, rewritable bool) (*File, e
 	if err != nil {
 		return nil, err
 	}
-	// Without the lock, because allocating the memory of a large file takes a while.
+	// The lock is not held here, because allocating the memory of a large file takes a while.
 	memory, err := segment.NewSealable("netcraq-file", int(bytes))
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -217,8 +217,8 @@ func (f *File) releaseRecord() {
 	f.release()
 }
 
-// Free returns those of some rewritable files to which no record refers. It waits until there is
-// one, at most for the given time.
+// Free returns the named rewritable files to which no record refers. It waits until there is one,
+// at most for the given time.
 func (m *Manager) Free(ctx context.Context, namespace string, names []string, most time.Duration) (free []string,
 	err error) {
 	wait, cancel := context.WithTimeout(ctx, most)

@@ -51,7 +51,7 @@ type Ring struct {
 type wait struct {
 	object uint64 // they hold this object, which must be replaced next
 	since  int64  // when the writer first had to wait for one of them
-	spent  uint64 // their time is used up: the writer does not wait for them before it must replace this object
+	spent  uint64 // their time is used up for objects below this number: the writer replaces those without waiting
 }
 
 type consumer struct {
@@ -251,9 +251,9 @@ const (
 
 // Start is the position at which a consumer begins.
 type Start struct {
-	Object uint64 // it holds objects from here on
-	Offset uint64 // the first record that it gets
-	Missed uint64 // number of records between the requested one and that one; they are gone
+	Object uint64 // the consumer holds objects from this number on
+	Offset uint64 // the first record that the consumer gets
+	Missed uint64 // number of records from the requested one to Offset, which are gone
 }
 
 // Errors of Join and LetGo.
@@ -277,7 +277,7 @@ func (e Forged) Error() string {
 		e.Held, e.Begun, e.Offset, e.Next)
 }
 
-// Find returns where a consumer begins that requests the record with an offset.
+// Find returns where a consumer begins if it requests the record with an offset.
 func (r *Ring) Find(offset uint64) (Start, error) {
 	if offset > r.next {
 		return Start{}, Beyond{offset, r.next}

@@ -59,8 +59,8 @@ type guard struct {
 	before  []byte       // the cell that the slot had
 	after   []byte       // the cell to publish
 
-	// unknown: it is not known whether a CAS to the guard, expecting version was, was or will be
-	// executed.
+	// unknown: a CAS to the guard that expects the version was may have been executed, or may still
+	// be.
 	unknown bool
 	was     wire.Version
 }
@@ -139,8 +139,8 @@ func (s *Server) newGuard(lease int64, k placedKey) *guard {
 	return &guard{key: k, lease: lease, number: s.number.Add(1) & slotcodec.MaxNumber}
 }
 
-// take guards a key. Without an error the key is this write's, and one of release, publish and
-// orphan must follow.
+// take guards a key. If there is no error, this write has the key, and its caller must call
+// release, publish or orphan.
 func (s *Server) take(ctx context.Context, lease int64, k placedKey) (*guard, error) {
 	left, ok := s.queues.enter(ctx, s.Runtime, k, lease)
 	if !ok {
@@ -226,7 +226,7 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 	ask := breakAfter // when to ask whether the other gateway's session exists
 	limit := aliveFirst
 	asked := false    // the evictor was asked to evict the key
-	var nobodys error // the slot has a cell that no gateway has written
+	var nobodys error // not nil: the slot has a cell that no gateway has written
 	defer func() {
 		if waited > 0 {
 			s.Observer.GuardWait(waited)
@@ -348,7 +348,7 @@ func (s *Server) finishGuard(ctx context.Context, g *guard, how func(context.Con
 }
 
 // publishAll publishes the result of a write. If the next write of a key waits here, the slot stays
-// guarded for that one, which will publish its own result.
+// guarded for the next write, which will publish its own result.
 func (s *Server) publishAll(ctx context.Context, guards []*guard) {
 	var now []*guard
 	for _, g := range guards {

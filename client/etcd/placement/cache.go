@@ -16,7 +16,7 @@ type Key struct {
 type Change struct {
 	Key     string
 	Entry   Entry // Mod is the revision of the change
-	Deleted bool  // or cannot be read
+	Deleted bool  // the entry was deleted, or cannot be parsed
 }
 
 // Cache is the directory as of a revision. It is safe for concurrent use. A Follower fills it; so

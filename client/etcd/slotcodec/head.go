@@ -17,8 +17,9 @@ const SealOverhead = 33
 // sealed.
 const LeastSlot = GuardSize + SealOverhead
 
-// Unsealed is the one slot that is not sealed: Clear, as placement writes it when it makes a slot.
-// It is valid only in the version that the placement names (placement.Entry.Version).
+// Unsealed is the only valid content of a slot that is not sealed: Clear, as placement writes it
+// when it makes a slot. It is valid only in the version that the placement names
+// (placement.Entry.Version).
 const Unsealed = string(rune(Clear))
 
 // ReadSlot reads the head of a slot, which is in plain text: its kind and, for a Value and an

@@ -51,7 +51,8 @@ class _NoneLeft(Exception):
 
 
 class _Turns(Generic[_T]):
-    """A pool: a task takes a thing, uses it alone, and gives it back. Tasks get things in order."""
+    """A pool: a task takes a thing, is its only user, and gives it back. Tasks get things in order.
+    """
 
     def __init__(self, things: Iterable[_T] = ()) -> None:
         self.free = deque(things)
@@ -263,8 +264,8 @@ class Client:
                 if e.status != Status.BAD_SESSION:
                     raise
                 taken = False
-                # A copy may have been executed while the session was still accepted. A CAS cannot
-                # be executed again then.
+                # A copy may have been executed while the session was still accepted. The key then
+                # has another version, so a CAS is not executed a second time.
                 if op != Op.CAS or self._lease is None or time.monotonic() + pause >= begun + self.timeout:
                     raise
             finally:
