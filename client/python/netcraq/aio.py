@@ -51,8 +51,7 @@ class _NoneLeft(Exception):
 
 
 class _Turns(Generic[_T]):
-    """A pool: a task takes a thing, is its only user, and gives it back. Tasks get things in order.
-    """
+    """A pool: one task at a time takes a thing, and gives it back. Tasks get things in order."""
 
     def __init__(self, things: Iterable[_T] = ()) -> None:
         self.free = deque(things)
