@@ -187,7 +187,7 @@ type Key struct {
 	// SettledMillis, in answers about one key, is a time in milliseconds. For at least that long,
 	// no other KEY_ID that the name had before could be read or written, and none will be again.
 	SettledMillis int64      `json:"settledMillis,omitempty"`
-	State         []KeyState `json:"state,omitempty"` // with ?state=1: at each member, head first
+	State         []KeyState `json:"state,omitempty"` // with ?state=1: what each member holds, head first
 	Error         *Error     `json:"error,omitempty"` // in the answer to a list: why this key was not placed
 }
 

@@ -170,7 +170,7 @@ func (n *Names) call(op, name string) *namedCall {
 type namedCall struct {
 	n        *Names
 	op, name string
-	req      client.Request // without the key and the expected version
+	req      client.Request // the request, without the key and the expected version
 	expected wire.Version   // expected version of the name
 	eventual bool
 	makes    bool // create the key if it does not exist

@@ -30,7 +30,7 @@ type Client struct {
 	greeted chan error // the result of the first connection: nil, or why there will be none
 
 	mu       sync.Mutex
-	calls    map[uint64]*call // under way, by id
+	calls    map[uint64]*call // calls under way, by id
 	conn     *connection      // the current connection; nil: none
 	why      error            // why there is none
 	next     uint64           // the id of the next call

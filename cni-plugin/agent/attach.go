@@ -483,7 +483,7 @@ func (c *container) setUp(r *agentapi.Record) error {
 	if err := c.handle.LinkSetUp(l); err != nil {
 		return fmt.Errorf("setting the container's %s up: %w", r.Container.Name, err)
 	}
-	there := map[int][]netlink.Route{} // by table
+	there := map[int][]netlink.Route{} // the container's routes, by table
 	for _, route := range containerRoutes(l.Attrs().Index, r) {
 		if _, listed := there[route.Table]; !listed {
 			if there[route.Table], err = c.routes(route.Table); err != nil {

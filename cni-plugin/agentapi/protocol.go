@@ -142,7 +142,7 @@ type Interface struct {
 type Attached struct {
 	Host      Interface `json:"host"`
 	Container Interface `json:"container"`
-	Addresses []Address `json:"addresses"` // with their gateways
+	Addresses []Address `json:"addresses"` // the container's addresses, with their gateways
 }
 
 // Check requests a check that an attachment is unchanged. The fields are those of ADD's CNI result,
@@ -175,7 +175,7 @@ type Status struct {
 
 // States of a Record.
 const (
-	Adding = "adding" // not finished: undone when the agent starts
+	Adding = "adding" // Adding: the attachment is not finished, and is undone when the agent starts
 	Ready  = "ready"
 )
 

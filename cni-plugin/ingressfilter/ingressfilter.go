@@ -91,9 +91,9 @@ const (
 // side is one of the two directions at an interface.
 type side struct {
 	at     ebpf.AttachType
-	parent uint32 // of a filter of clsact
-	name   string // of the program
-	former string // of the previous version's program; "": it had none
+	parent uint32 // parent of a filter of clsact in this direction
+	name   string // the program's name
+	former string // name of the previous version's program; "": it had none
 }
 
 var (

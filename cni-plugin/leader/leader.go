@@ -53,12 +53,12 @@ type Config struct {
 type Options struct {
 	Config
 	Node      string // this node's name, which identifies the Lease's holder, so a restarted agent succeeds itself
-	Namespace string // of the Lease
+	Namespace string // namespace of the Lease
 	Leases    coordination.LeasesGetter
 	Identity  etcdstore.Identity
 	Dir       string               // folder for the controller's program
-	TLS       *tls.Config          // for connections to switches; nil: as in the topology
-	Replica   *adminserver.Replica // of the admin API
+	TLS       *tls.Config          // for connections to switches; nil: the topology's configuration
+	Replica   *adminserver.Replica // the admin API of this agent
 	Log       *slog.Logger
 
 	// Began is called at the beginning of a term. Follow follows a controller until its context

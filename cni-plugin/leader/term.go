@@ -40,7 +40,7 @@ type Term struct {
 // Hosted is the controller in this process.
 type Hosted struct {
 	*leadership.Server
-	Profile int // of its program: the value width in bits
+	Profile int // profile of its program: the value width in bits
 	stop    func()
 }
 

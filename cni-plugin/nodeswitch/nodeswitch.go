@@ -71,7 +71,7 @@ type Switch struct {
 	uplinks []int                 // indexes of the operator's interfaces
 
 	filtering sync.Mutex
-	filters   map[int]ingressfilter.Rules // by the index of their interface
+	filters   map[int]ingressfilter.Rules // by the indexes of their interfaces
 }
 
 // maxConnections is the maximum number of open connections at each P4Runtime address. A controller
@@ -223,7 +223,7 @@ func (s *Switch) NamedPorts() (map[uint32]bool, error) {
 	add := func(b []byte) { named[uint32(new(big.Int).SetBytes(b).Uint64())] = true }
 	for _, t := range pipeline.Program().Tables() {
 		key := slices.IndexFunc(t.Keys, func(k bmv2json.Key) bool { return k.Name == "ingress_port" })
-		param := map[string]int{} // by action
+		param := map[string]int{} // index of each action's parameter port
 		for _, a := range t.Actions {
 			if i := slices.IndexFunc(a.Params, func(p bmv2json.Param) bool { return p.Name == "port" }); i >= 0 {
 				param[a.Name] = i

@@ -211,7 +211,7 @@ func (f *filler) follow(ctx context.Context, at *position) (compacted bool, err 
 		return false, fmt.Errorf("watching etcd: %w", err)
 	}
 	asking := false
-	var parts []*mvccpb.Event // of one answer
+	var parts []*mvccpb.Event // events of an answer that etcd sends in fragments
 	for {
 		got, err := w.Recv()
 		if err != nil {

@@ -23,7 +23,7 @@ type asker struct {
 	last     time.Time // time of the last request
 	again    time.Time // latest time of the next request, if there is anything to send
 	failures int       // consecutive failures
-	until    time.Time // until then the controller holds what it was told; zero: nothing
+	until    time.Time // the controller holds the keys that it was told until then; zero: none
 	settle   time.Time // when review is next due for accepted keys; zero: never
 	state    string    // the state that was logged last
 	looked   time.Time // when the asker last asked for the chains
@@ -180,7 +180,7 @@ func (a *asker) succeeds(err error) bool {
 
 func (a *asker) tell(ctx context.Context, ids []uint32) (*admin.Watch, error) {
 	if len(ids) > 0 {
-		a.said = true // also if the answer is lost
+		a.said = true // true even if the answer is lost
 	}
 	local := a.socket.local()
 	return a.r.o.Admin.Watch(ctx, admin.WatchRequest{Address: local.Addr().String(), Port: local.Port(), KeyIDs: ids})

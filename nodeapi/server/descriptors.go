@@ -64,12 +64,12 @@ func (c *conn) writePart(b []byte) (int, error) {
 type flying struct {
 	mu  sync.Mutex
 	all int
-	of  map[string]int // by subject
+	of  map[string]int // number of descriptors, by subject
 }
 
 const (
 	mostFlying     = 1024
-	mostFlyingEach = 128 // of one subject
+	mostFlyingEach = 128 // maximum number of one subject's descriptors
 )
 
 // take counts descriptors, unless there would be too many.

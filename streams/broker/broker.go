@@ -71,7 +71,7 @@ type Broker struct {
 	failed    error // why there are no streams
 	streams   map[name]*Stream
 	damaged   map[name]bool    // streams that could not be restored, until they are created again
-	bytes     map[string]int64 // by namespace
+	bytes     map[string]int64 // memory in bytes, by namespace
 	all       int64
 	consumers map[string]int
 	positions *shares.Budget // shares Limits.Positions among namespaces

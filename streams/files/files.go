@@ -45,7 +45,7 @@ type Manager struct {
 	keys   map[id]*list.Element // by key: elements of idle, whether the file is in use or not
 	claims map[id]chan struct{} // closed when the maker of the file with the key has finished, or given up
 	freed  chan struct{}        // closed when a record that referred to a rewritable file is gone
-	idle   *list.List           // of *File with a key, the most recently used first
+	idle   *list.List           // elements are *File with a key, the most recently used first
 }
 
 // id is a file's name in its namespace, or its key.

@@ -56,7 +56,7 @@ type wait struct {
 
 type consumer struct {
 	id   ID     // 0: it is not connected
-	name string // with its owner (Owned)
+	name string // its owner and its name (Owned)
 	held uint64 // it holds the objects from this number on
 	next uint64 // it is done with records before this offset
 	// start is the first record that it gets. The cursor page contains start before the consumer
@@ -65,8 +65,8 @@ type consumer struct {
 	start  uint64
 	before *consumer // state of the name before this consumer joined; nil: the name was unknown
 	skip   bool
-	waited bool  // the writer waits for it ...
-	since  int64 // ... since this time
+	waited bool  // the writer waits for it, since the time in since
+	since  int64 // the time from which waited is true
 	lost   bool  // it was moved on and has not confirmed that, so the writer does not wait for it
 	until  int64 // if it is not connected: the time until which it holds objects
 }

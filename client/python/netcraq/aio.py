@@ -366,7 +366,7 @@ class Client:
                     raise Closed(f"{call.name}: the client was closed", outcome_unknown=writes and call.attempts > 0)
                 try:
                     self._socket.sendto(payload, call.address)
-                except OSError as e:  # also if the socket accepts no more packets at the moment
+                except OSError as e:  # the socket may also accept no more packets at the moment
                     call.unsent(e)
                 else:
                     call.attempts += 1
@@ -416,7 +416,7 @@ class Client:
                 if under is not None:
                     self._strangers[ident] = "{}:{}".format(*source)
             elif under is None:
-                continue  # for another copy, or for an abandoned request
+                continue  # the reply is for another copy, or for an abandoned request
             elif under.waits is not None and not under.waits.done():
                 under.waits.set_result((p, "{}:{}".format(*source)))
             elif len(under.early) < _EARLY:

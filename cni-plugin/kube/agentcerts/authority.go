@@ -136,7 +136,7 @@ func (a *Authorities) Maintain(ctx context.Context) error {
 			delete(s.Annotations, ReplaceAnnotation)
 		}
 		if err := save(); err != nil {
-			return fmt.Errorf("the Secret %s: %w", key, err) // or another agent was faster
+			return fmt.Errorf("the Secret %s: %w", key, err) // the error may mean that another agent was faster
 		}
 		a.log.Info("the agents' authority", "step", what)
 		there = true

@@ -21,9 +21,9 @@ type term struct {
 	*leader.Term
 
 	mu        sync.Mutex
-	plan      map[string]chainplan.Plan            // by the chain's name; nil: the network reconciler has not run yet
-	recorded  map[string][]string                  // as in the Term, without deleted chains
-	inherited map[string]v1alpha1.NetcraqChainSpec // as in the Term, without chains that run again
+	plan      map[string]chainplan.Plan            // plans by chain name; nil: the network reconciler has not run yet
+	recorded  map[string][]string                  // Term.Recorded without deleted chains
+	inherited map[string]v1alpha1.NetcraqChainSpec // Term.Inherited without chains that run again
 	back      *rejoin.Tracker                      // tracks when switches that are not members come back
 	began     time.Time                            // start of the term
 }

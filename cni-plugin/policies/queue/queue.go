@@ -166,7 +166,7 @@ func SetUnselected(interfaces []string) error {
 
 func unselectedSet(t *nftables.Table) *nftables.Set {
 	return &nftables.Set{Table: t, Name: unselected, KeyType: nftables.TypeIFName, HasTimeout: true,
-		KeyByteOrder: binaryutil.NativeEndian} // for nft list
+		KeyByteOrder: binaryutil.NativeEndian} // so that nft list shows the names
 }
 
 // interfaceName is an interface's name in the form that the kernel compares.

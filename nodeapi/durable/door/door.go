@@ -65,7 +65,7 @@ const (
 	streams      = 256     // requests under way, including watch streams
 	watchStreams = 4       // watches on one watch stream
 	watches      = 1024    // watches; a store uses one for each namespace
-	messageBytes = 1 << 20 // of a request
+	messageBytes = 1 << 20 // maximum size of a request
 	valuesAtOnce = 64      // entries with values that one range request may return
 	namesAtOnce  = 1000    // entries without values that one range request may return
 	opsAtOnce    = 128     // operations in a transaction, as in etcd
