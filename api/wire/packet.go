@@ -32,7 +32,7 @@ type Packet struct {
 	// the fence, in replies the epoch of the answering switch
 	Epoch   uint16
 	Session uint16 // session of the writer; 0: none, so that writes are at-least-once
-	Request uint32 // the session's own counter, from 1; in a READ any number; in a LEASE microseconds
+	Request uint32 // the session's own counter, from 1; in a READ any number; in a LEASE a duration in microseconds
 	Key     Key    //
 	// in a CAS request the version that the client expects; in a LEASE the switch's clock in
 	// microseconds

@@ -26,7 +26,8 @@ var (
 	ErrValueTooLarge = errors.New("value too large")
 	// ErrInvalid: the request makes no sense. Nothing was sent.
 	ErrInvalid = errors.New("invalid request")
-	// ErrNoChain: every address that was asked answered that it has no chain of the key's number.
+	// ErrNoChain: every address that was asked answered that it has no chain with the key's chain
+	// number.
 	ErrNoChain = errors.New("no such chain")
 	// ErrDenied: the client's host lacks the right for this operation in the key's realm. Trying
 	// again does not help; the operator can grant it.

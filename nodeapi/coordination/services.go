@@ -247,7 +247,7 @@ type view struct {
 	nudged  bool
 	read    bool  // the initial state has been read completely
 	err     error // why it was not read
-	ready   bool  // state and settles were updated after that
+	ready   bool  // state and settles were updated after the initial state was read
 	known   map[string]*instance
 	settles bool // callers should wait for the first live instance, or for grace
 	born    time.Time

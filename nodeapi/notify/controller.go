@@ -218,7 +218,7 @@ func (a *asker) accepted(ids []uint32, got *admin.Watch) {
 			if r.withdraw(e) {
 				lost = append(lost, e.key)
 			}
-		// maybe accepted by another controller, which must first write its tables
+		// if resumed, the controller may be another one, which must first write its tables
 		case e.accepted.IsZero() || resumed:
 			e.accepted, e.settled = now, false
 			a.settle = earlier(a.settle, now.Add(r.pace.settle))

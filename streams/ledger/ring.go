@@ -79,7 +79,7 @@ type Place struct {
 	Begins bool   // the record begins the object, which replaces another one
 	Used   int    // bytes of the object's records, including this one
 	Count  int    // number of the object's records, including this one
-	Moved  uint64 // number of consumers that were moved on for it
+	Moved  uint64 // number of consumers that were moved on to make room for the record
 }
 
 // Blocker is a consumer for which the writer has to wait.

@@ -313,9 +313,9 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 	}
 }
 
-// denied ends a write whose slot the switches do not let this gateway change. The right may have
-// been withdrawn between two copies of one CAS after the first was executed. Then a guard of this
-// session remains, which others can break when the session is gone.
+// denied ends a write whose slot the switches do not let this gateway change. If the first copy of
+// a CAS was executed, and the right was withdrawn before the second copy, a guard of this session
+// remains. Other gateways can break it when the session is gone.
 func (s *Server) denied(g *guard, why error) error {
 	s.Sessions.GiveUp(g.lease)
 	return status.Errorf(codes.PermissionDenied, "etcd-monitor: the switches do not let this host change the slot of %q, which is in the network, so it cannot be written from here: grant its principal the realm of etcd's keys, or write through a gateway; nothing was written: %v", g.key.Name, why)

@@ -46,8 +46,8 @@ func ReadSlot(slot []byte) (kind Kind, revision int64, size int, err error) {
 	return 0, 0, 0, fmt.Errorf("%w: a slot of %v", ErrMalformed, kind)
 }
 
-// CheckSlot checks a slot in some version, without opening it, for signs that no gateway and no
-// placement has written it. made is the version in which placement made the slot.
+// CheckSlot checks the content that a slot has in a version, without opening it, for signs that no
+// gateway and no placement has written it. made is the version in which placement made the slot.
 func CheckSlot(slot []byte, version, made uint64) error {
 	if string(slot) == Unsealed {
 		if version != made {

@@ -7,8 +7,8 @@ const { Event, compareVersions, name } = require('./values.cjs')
 
 /** After these errors, which are not a refusal, the watch is requested again. */
 const PASSING = new Set([Code.UNAVAILABLE, Code.TIMEOUT, Code.DRAINING, Code.INTERNAL])
-// Limits for the versions that a resumed watch sends, because the server counts each as a watch. The
-// server reports the other keys again, and the client drops known versions.
+// Limits for the versions that a resumed watch sends, because the server counts each as a watch.
+// The server reports the other keys again, and the client drops known versions.
 const MAX_AFTER = 1024
 const MAX_AFTER_BYTES = 128 << 10
 // Number of deleted keys whose versions a watch remembers.

@@ -56,7 +56,7 @@ func (v *visit) mayWatch(r *pb.WatchCreateRequest) error {
 type making struct {
 	namespace string
 	keys      int
-	counted   int64 // the revision that it expects the namespace's durable.MadeName to have
+	counted   int64 // the transaction requires that the namespace's durable.MadeName has this revision
 }
 
 // mayTxn reports whether a node may send this transaction. It may read, write existing keys, each

@@ -454,7 +454,9 @@ class Files:
         return self._enter(self._adopt(*answer))
 
     def _ask_for(self, data: dict[str, Any]) -> tuple[dict[str, Any], list[int], int]:
-        """Open files, and give back others. The result belongs to a connection."""
+        """Open files, and give back others. The last result is the number of the connection that
+        holds the files.
+        """
         with self._lock:
             self._flush()
             _, told, fds = self._exchange("openFiles", {**data, "giveBack": self._taken()})
