@@ -32,8 +32,8 @@ func mayReach(pod *corev1.Pod, policies []networking.NetworkPolicy, to []netip.A
 	})
 }
 
-// aboutEgress reports whether a policy restricts egress. A policy that lists no types does so if it
-// has egress rules.
+// aboutEgress reports whether a policy is about egress. A policy without types is about egress if
+// it has egress rules.
 func aboutEgress(p *networking.NetworkPolicy) bool {
 	if len(p.Spec.PolicyTypes) == 0 {
 		return len(p.Spec.Egress) > 0

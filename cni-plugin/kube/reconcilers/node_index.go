@@ -126,8 +126,8 @@ func (r *NodeIndexes) concerned(ctx context.Context, o client.Object) []reconcil
 	return apiobjects.Named(names)
 }
 
-// inconsistent are the nodes that lack an index, share one with another node, or have one to be
-// released when no chain needs it any more.
+// inconsistent returns the nodes whose index is missing, equals another node's, or must be released
+// when no chain needs it.
 func (r *NodeIndexes) inconsistent(ctx context.Context) []reconcile.Request {
 	nodes, objects, err := nodeview.ListWithNumbers(ctx, r.client)
 	if err != nil {
