@@ -113,7 +113,7 @@ func (c *Client) PageLink(ctx context.Context) (*PageLink, error) {
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Chains lists the chains by id.
+// Chains lists the chains, ordered by id.
 func (c *Client) Chains(ctx context.Context) ([]Chain, error) {
 	var out []Chain
 	return out, c.do(ctx, http.MethodGet, "/v1/chains", nil, &out)
@@ -144,21 +144,21 @@ func (c *Client) MoveKey(ctx context.Context, chain, key, to string) (*Key, erro
 	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/keys/"+segment(key)+"/move", Move{to}, out)
 }
 
-// Keys lists the keys of a chain by name.
+// Keys lists the keys of a chain, ordered by name.
 func (c *Client) Keys(ctx context.Context, chain string) ([]Key, error) {
 	var out []Key
 	return out, c.do(ctx, http.MethodGet, "/v1/chains/"+segment(chain)+"/keys", nil, &out)
 }
 
 // AddKey places a key and writes its first value (without one, a tombstone). It returns when every
-// member of the chain has committed that.
+// member of the chain has committed this write.
 func (c *Client) AddKey(ctx context.Context, chain string, key KeySpec) (*Key, error) {
 	out := new(Key)
 	return out, c.do(ctx, http.MethodPost, "/v1/chains/"+segment(chain)+"/keys", key, out)
 }
 
-// AddKeys places many keys at once. The answers are in the order of the specs; a key that was not
-// placed has its Error set, and does not hinder the others.
+// AddKeys places many keys at once. The answers are in the order of the specs. A key that was not
+// placed has its Error set; the other keys are placed nevertheless.
 func (c *Client) AddKeys(ctx context.Context, chain string, keys []KeySpec) ([]Key, error) {
 	var out []Key
 	if keys == nil {
@@ -229,7 +229,7 @@ func (c *Client) RemoveUnused(ctx context.Context, name string, version uint64) 
 	return c.do(ctx, http.MethodDelete, "/v1/keys/"+segment(name)+"?"+q.Encode(), nil, nil)
 }
 
-// Switches lists the switches by name.
+// Switches lists the switches, ordered by name.
 func (c *Client) Switches(ctx context.Context) ([]Switch, error) {
 	var out []Switch
 	return out, c.do(ctx, http.MethodGet, "/v1/switches", nil, &out)

@@ -10,14 +10,14 @@ import (
 // Placement shows which of etcd's keys the network serves, and why (docs/etcd.md). Keys are written
 // as text: a backslash as \\, control characters and bytes that are not UTF-8 as \xNN.
 type Placement struct {
-	Prefix   string           `json:"prefix"`            // prefix of its state in etcd
+	Prefix   string           `json:"prefix"`            // prefix of the gateways' and placement's keys in etcd
 	Heat     PlacementHeat    `json:"heat"`              // rates of reads and writes of keys
-	Problem  string           `json:"problem,omitempty"` // why nothing is decided now
+	Problem  string           `json:"problem,omitempty"` // why placement decides nothing at present
 	Chains   []PlacementChain `json:"chains"`            // the chains that keys can be placed in
-	Placed   []PlacementKey   `json:"placed"`            // the hottest first
+	Placed   []PlacementKey   `json:"placed"`            // placed keys, the hottest first
 	Others   []PlacementKey   `json:"others"`            // the hottest keys that are not placed, with the reasons
-	UnderWay []PlacementMove  `json:"underWay"`          // decided, not yet carried out
-	Recent   []PlacementMove  `json:"recent"`            // the latest first
+	UnderWay []PlacementMove  `json:"underWay"`          // moves that are decided and not yet carried out
+	Recent   []PlacementMove  `json:"recent"`            // moves that were carried out or have failed, the latest first
 	Rules    []PlacementRule  `json:"rules"`             // the choices of operators, and the defaults
 	// the limits of placement, by name
 	Limits map[string]any `json:"limits"`
@@ -36,7 +36,7 @@ type PlacementHeat struct {
 
 	// reads of single keys at all gateways
 	ReadsPerSecond *float64 `json:"readsPerSecond,omitempty"`
-	HitRatio       *float64 `json:"hitRatio,omitempty"` // reads of single keys that the network answered
+	HitRatio       *float64 `json:"hitRatio,omitempty"` // fraction of single-key reads that the network answered
 	// the median time of a read that the network answered
 	NetworkMedianSeconds *float64 `json:"networkMedianSeconds,omitempty"`
 	// the median time of a read that etcd answered
@@ -57,8 +57,8 @@ type PlacementChain struct {
 // PlacementKey is one key and the reason for its place.
 type PlacementKey struct {
 	Key    string    `json:"key"`              // the key of etcd, as text
-	Chain  string    `json:"chain,omitempty"`  // where it is placed
-	KeyID  uint32    `json:"keyId,omitempty"`  // its KEY_ID there
+	Chain  string    `json:"chain,omitempty"`  // the chain in which it is placed
+	KeyID  uint32    `json:"keyId,omitempty"`  // its KEY_ID in that chain
 	Since  time.Time `json:"since,omitzero"`   // when it was placed
 	Reads  *float64  `json:"reads,omitempty"`  // per second; left out if not known
 	Writes *float64  `json:"writes,omitempty"` // per second; left out if not known
@@ -81,15 +81,15 @@ type PlacementMove struct {
 // PlacementRule is a choice of an operator about a key or all keys with a prefix.
 type PlacementRule struct {
 	Key     string `json:"key"`               // the key or the prefix, as text
-	Prefix  bool   `json:"prefix,omitempty"`  // it is about all keys that begin with the key
+	Prefix  bool   `json:"prefix,omitempty"`  // the rule is about all keys that begin with Key
 	Choice  string `json:"choice"`            // "pin", "exclude", "include"; in a request also "unpin", "clear"
-	Default bool   `json:"default,omitempty"` // no operator has made a choice for it
+	Default bool   `json:"default,omitempty"` // the rule is a default: no operator has made a choice for the key
 }
 
 // PlacementEviction asks for a key to be taken out of the network.
 type PlacementEviction struct {
 	Key   string `json:"key"`             // the key of etcd, as text
-	KeyID uint32 `json:"keyId,omitempty"` // the placement that is meant; 0: whichever there is
+	KeyID uint32 `json:"keyId,omitempty"` // KEY_ID of the placement to end; 0: the present one
 	// Fault is "" or "slot-unreachable": a gateway cannot write the key, because its slot does not
 	// answer; or "forged": its slot has a value that no gateway has written.
 	Fault  string `json:"fault,omitempty"`

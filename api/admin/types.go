@@ -64,17 +64,17 @@ type PageLink struct {
 type Chain struct {
 	Name           string `json:"name"`           // its name in the topology
 	ID             uint8  `json:"id"`             // the top byte of the KEY_ID of each of its keys
-	Epoch          uint16 `json:"epoch"`          // of the configuration that is installed or being installed
-	ServiceAddress string `json:"serviceAddress"` // the IPv4 address that clients send to; any member takes it
+	Epoch          uint16 `json:"epoch"`          // epoch of the configuration that is installed or being installed
+	ServiceAddress string `json:"serviceAddress"` // the IPv4 address that clients send to; every member accepts it
 	// read lease; 0: the paper's fail-stop assumption, members serve without one
 	LeaseMillis int `json:"leaseMillis"`
-	// LeaseGivenMillis is the length of the leases that are given now, if that is less than
-	// LeaseMillis, because everything is prompt (shortLeaseMillis in the topology file). 0: it is
-	// LeaseMillis.
+	// LeaseGivenMillis is the length of the leases that the controller gives at present, if it is
+	// less than LeaseMillis because nothing is late (shortLeaseMillis in the topology file). 0: the
+	// controller gives leases of LeaseMillis.
 	LeaseGivenMillis int  `json:"leaseGivenMillis,omitempty"`
 	Frozen           bool `json:"frozen"` // members drop writes (the head answers RETRY)
 	Slots            int  `json:"slots"`  // slots that this chain may place keys in
-	Keys             int  `json:"keys"`   // keys placed
+	Keys             int  `json:"keys"`   // number of keys placed
 	// every member has the configuration and, where leases are used, a live one
 	Ready  bool   `json:"ready"`
 	Reason string `json:"reason,omitempty"` // why it is not ready
@@ -85,8 +85,8 @@ type Chain struct {
 	// controller) are further apart than is tested. Then it names the two, and says what to
 	// upgrade.
 	VersionWarning string `json:"versionWarning,omitempty"`
-	// Length is how many members the chain should have. A chain with fewer is short, but serves. 0:
-	// the controller's version does not say.
+	// Length is how many members the chain should have. A chain with fewer members is short, but
+	// serves. 0: this version of the controller does not report it.
 	Length int `json:"length,omitempty"`
 	// Missing lists the switches that should be members and are not. It is empty if the chain is
 	// not short, or if its members are chosen among many switches (as in a Kubernetes cluster).
@@ -112,7 +112,7 @@ type Member struct {
 	// out. If the chain uses no leases, it equals Ready.
 	LeaseLive bool `json:"leaseLive"`
 	// Version is the version of NetCRAQ that the switch runs. It is empty if the switch does not
-	// say it, for example because it is not connected or is BMv2.
+	// report it, for example because it is not connected or is BMv2.
 	Version string `json:"version,omitempty"`
 }
 
@@ -129,8 +129,8 @@ type Move struct {
 	To string `json:"to"` // the name or the id of the other chain
 }
 
-// Recovery is the body of POST /v1/chains/{chain}/recover: the switch to bring in. It is a member
-// when the answer comes.
+// Recovery is the body of POST /v1/chains/{chain}/recover: the switch to bring in. The switch is a
+// member when the answer comes.
 type Recovery struct {
 	Switch string `json:"switch"` // the name of the switch
 }
@@ -150,30 +150,30 @@ type KeyRequest struct {
 	Value []byte `json:"value,omitzero"`
 	// Chains in which it may be placed; empty: all
 	Chains []string  `json:"chains,omitempty"`
-	Quota  *KeyQuota `json:"quota,omitempty"` // if given, the key is added only within it
-	// Node is the node that asks. The controller bounds its keys in each chain, so that other nodes
-	// have room. "": an unknown caller, whose keys are not bounded
+	Quota  *KeyQuota `json:"quota,omitempty"` // if given, the key is added only within this quota
+	// Node is the node that asks. The controller bounds the node's keys in each chain, so that
+	// other nodes have room. "": an unknown caller, whose keys are not bounded
 	Node string `json:"node,omitempty"`
 }
 
-// KeyQuota bounds the keys whose names start with a prefix, in all chains. It is checked when a key
-// is added, in one step with that.
+// KeyQuota bounds the keys whose names start with a prefix, in all chains. The controller checks it
+// and adds the key in one atomic step.
 type KeyQuota struct {
-	// counted are keys whose names begin with this, and the new key must be one of them
+	// the quota counts the keys whose names begin with this prefix; the new key must be one of them
 	Prefix string `json:"prefix"`
-	Keys   int    `json:"keys"` // the most keys there may be, with the new one
+	Keys   int    `json:"keys"` // maximum number of these keys, including the new one
 }
 
 // RequestedKey answers KeyRequest.
 type RequestedKey struct {
 	Key
-	Created bool `json:"created"` // false: it was there already
+	Created bool `json:"created"` // false: the key existed already
 }
 
 // Key is a key that is placed in the network.
 type Key struct {
 	Name  string `json:"name"`            // the name of the key
-	KeyID uint32 `json:"keyId"`           // by which packets name the key
+	KeyID uint32 `json:"keyId"`           // the number by which packets name the key
 	Chain string `json:"chain"`           // the name of its chain
 	Slot  int    `json:"slot"`            // its slot in the registers of the chain's switches
 	Realm string `json:"realm,omitempty"` // the realm that a caller needs access to
@@ -187,7 +187,7 @@ type Key struct {
 	// SettledMillis, in answers about one key, is a time in milliseconds. For at least that long,
 	// no other KEY_ID that the name had before could be read or written, and none will be again.
 	SettledMillis int64      `json:"settledMillis,omitempty"`
-	State         []KeyState `json:"state,omitempty"` // with ?state=1: at each member, head first
+	State         []KeyState `json:"state,omitempty"` // with ?state=1: what each member holds, head first
 	Error         *Error     `json:"error,omitempty"` // in the answer to a list: why this key was not placed
 }
 
@@ -200,8 +200,8 @@ type KeyState struct {
 	Newest  uint64 `json:"newest,string"`
 	Length  int    `json:"length"`            // bytes in use; -1: no value (never written, or deleted)
 	Value   []byte `json:"value,omitzero"`    // the committed value, base64 in JSON
-	Session uint16 `json:"session,omitempty"` // who wrote the newest accepted version
-	Request uint32 `json:"request,omitempty"` // the request of that session
+	Session uint16 `json:"session,omitempty"` // the session that wrote the newest accepted version
+	Request uint32 `json:"request,omitempty"` // number of that write's request in the session
 }
 
 // Switch is one switch as the controller sees it.
@@ -210,15 +210,15 @@ type Switch struct {
 	P4Runtime string `json:"p4runtime"` // host:port of its P4Runtime server
 	DeviceID  uint64 `json:"deviceId"`  // its device id in P4Runtime
 	Address   string `json:"address"`   // its own IPv4 address in the data plane
-	Connected bool   `json:"connected"` // the stream is up
+	Connected bool   `json:"connected"` // the P4Runtime stream to the switch is open
 	Primary   bool   `json:"primary"`   // this controller won the arbitration
 	Ready     bool   `json:"ready"`     // the pipeline and everything derived from the topology are installed
 	Pipeline  string `json:"pipeline"`  // the cookie of the installed pipeline, hexadecimal
-	// the version of NetCRAQ that it runs; left out if it does not say it
+	// the version of NetCRAQ that the switch runs; left out if the switch does not report it
 	Version string `json:"version,omitempty"`
-	// the last error of the connection or of a request to it
+	// the last error of the connection to the switch, or of a request to it
 	LastError string   `json:"lastError,omitempty"`
-	Chains    []string `json:"chains"` // the chains it is a member of
+	Chains    []string `json:"chains"` // the chains of which it is a member
 	Ports     []Port   `json:"ports"`  // its ports, by number
 }
 
@@ -245,8 +245,8 @@ type Counters struct {
 	// too many waited or the stream to the switch ended.
 	Unsent uint64         `json:"unsent"`
 	Slots  []SlotCounters `json:"slots"` // the placed keys' slots, in their order
-	// Chains are the sums of the slots, in the order of the chains' ids; with ?slots=0, in the
-	// place of the slots.
+	// Chains are the sums of each chain's slots, in the order of the chains' ids. With ?slots=0 the
+	// answer has them instead of Slots.
 	Chains []ChainCounters `json:"chains,omitempty"`
 	Ports  []Port          `json:"ports"` // the ports of the switch, by number
 }
@@ -288,12 +288,12 @@ type SlotCounters struct {
 
 // SessionsRequest is the body of POST /v1/sessions.
 type SessionsRequest struct {
-	// how many sessions, 1 or more: a session has one write under way
+	// how many sessions, 1 or more; each session has at most one write under way
 	Count int    `json:"count"`
 	Owner string `json:"owner,omitempty"` // for people: shown in events
-	// Address is the client's own IPv4 address in the network: the sessions can be used by that
-	// host alone, at its own port. It can be left out where hosts may use sessions that they have
-	// not leased.
+	// Address is the client's own IPv4 address in the network. Only this host can use the sessions,
+	// and only at its own port of its switch. The address can be left out if hosts may use sessions
+	// that they have not leased.
 	Address string `json:"address,omitempty"`
 }
 
@@ -312,7 +312,7 @@ func (s *Sessions) TTL() time.Duration { return time.Duration(s.TTLSeconds) * ti
 // switch has recorded for earlier holders of the id. In the answer to a keepalive NextRequest is 0,
 // because the holder knows which numbers it has used.
 type Session struct {
-	ID uint16 `json:"id"` // stands in the header of the session's packets
+	ID uint16 `json:"id"` // the id in the header of the session's packets
 	// the number of the first request; 0 in the answer to a keepalive
 	NextRequest uint32 `json:"nextRequest"`
 }
@@ -322,9 +322,9 @@ type Event struct {
 	ID   uint64    `json:"id"`   // counts up from 1 since this controller started
 	Time time.Time `json:"time"` // when the controller noted it
 	Type string    `json:"type"` // one of docs/reference/events.md
-	// the switch that it is about
+	// the switch that the event is about
 	Switch string `json:"switch,omitempty"`
-	// the chain that it is about
+	// the chain that the event is about
 	Chain   string            `json:"chain,omitempty"`
 	Message string            `json:"message"`        // the details, for people
 	Data    map[string]string `json:"data,omitempty"` // more details, for programs
@@ -339,7 +339,7 @@ const (
 	CodeAlreadyExists    = "already_exists"    // 409: the key name or KEY_ID is placed already
 	// 412: refused in the present state; the message names the state, and what would help
 	CodeFailedPrecondition = "failed_precondition"
-	CodeResourceExhausted  = "resource_exhausted" // 507: no slot, no session left
+	CodeResourceExhausted  = "resource_exhausted" // 507: no slot or no session is left
 	CodeQuotaExceeded      = "quota_exceeded"     // 507: there is room, but not for these keys
 	CodeUnavailable        = "unavailable"        // 503: a switch that is needed does not answer; try again
 	CodeDeadlineExceeded   = "deadline_exceeded"  // 504: started, but not finished in time; it may still take effect
@@ -351,7 +351,8 @@ type Error struct {
 	Status  int    `json:"-"`       // the HTTP status
 	Code    string `json:"code"`    // for programs
 	Message string `json:"message"` // for people
-	// SettledMillis, with CodeNotFound of a key's name: as for Key.
+	// SettledMillis is set if a key's name is not found (CodeNotFound). It has the meaning of Key's
+	// field.
 	SettledMillis int64 `json:"settledMillis,omitempty"`
 	// WatchedAt, with CodeFailedPrecondition of a watch, is the UDP port of the server that watches
 	// at the same host. A server that can open that port knows that the other one has ended, and

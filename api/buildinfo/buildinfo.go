@@ -21,12 +21,12 @@ var version string
 
 // Info is what a program knows about its build.
 type Info struct {
-	Version  string    `json:"version"`       // of NetCRAQ (semver.org), as 0.1.0 or 0.2.0-rc1
+	Version  string    `json:"version"`       // version of NetCRAQ (semver.org), such as 0.1.0 or 0.2.0-rc1
 	Commit   string    `json:"commit"`        // commit of the source, in hex; "": not built in a checkout
 	Modified bool      `json:"modified"`      // the source has changes that are not in Commit
 	Date     time.Time `json:"date,omitzero"` // time of the commit, in UTC; zero: not known
-	Go       string    `json:"go"`            // the toolchain's version, as go1.26.0
-	Platform string    `json:"platform"`      // as linux/amd64
+	Go       string    `json:"go"`            // the toolchain's version, such as go1.26.0
+	Platform string    `json:"platform"`      // such as linux/amd64
 }
 
 // Get returns what this program knows about its build.

@@ -19,5 +19,5 @@ import "time"
 // oscillators, which differ by a ten-thousandth.
 func Outlasts(d time.Duration) time.Duration { return d + d/8 }
 
-// OutlastsSlewed is the same for a clock that may itself be slewed: 1.1005/0.8995 is 1.224.
+// OutlastsSlewed is Outlasts by a clock that may itself be slewed: 1.1005/0.8995 is 1.224.
 func OutlastsSlewed(d time.Duration) time.Duration { return d + d/4 }

@@ -247,24 +247,26 @@ type LeaseAnswer struct {
 	TTLMillis int    `json:"ttlMs"`
 }
 
-// ListLeasesData asks for a page of a namespace's leases and of what they hold. The pages have the
-// names of the namespace in the order of their bytes, so a lease and what it holds may be on
-// different pages.
+// ListLeasesData requests a page of a namespace's leases and of the things that leases hold. The
+// pages have the names of the namespace in the order of their bytes, so a lease and the things that
+// it holds may be on different pages.
 type ListLeasesData struct {
 	Namespace string `json:"namespace,omitempty"`
-	// Limit is how many names the server looks at for this page, 1 to MaxList. 0: DefaultList.
+	// Limit is the number of names that the server examines for this page, 1 to MaxList. 0:
+	// DefaultList.
 	Limit int `json:"limit,omitempty"`
-	// Cursor is that of the page before, unchanged. "": this is the first page.
+	// Cursor is the Cursor of the preceding page. "": this is the first page.
 	Cursor string `json:"cursor,omitempty"`
 }
 
-// ListLeasesAnswer has the leases of a page, and what leases hold, of this page or of another one.
+// ListLeasesAnswer has the leases of a page, and the page's things that leases hold. The lease of
+// such a thing may be on another page.
 type ListLeasesAnswer struct {
 	Leases []LeaseState `json:"leases"`
 	Held   []Held       `json:"held"`
 	// Unread counts the names of the page that could not be read.
 	Unread int `json:"unread,omitempty"`
-	// Cursor asks for the next page. "": this is the last one.
+	// Cursor is the cursor of the next page. "": this is the last page.
 	Cursor string `json:"cursor,omitempty"`
 }
 
@@ -281,16 +283,16 @@ type LeaseState struct {
 	Holder string `json:"holder,omitempty"`
 }
 
-// Kinds of what a lease holds.
+// Kinds of things that a lease holds.
 const (
 	HeldKey      = "key"
 	HeldLock     = "lock"
 	HeldElection = "election"
-	HeldPermit   = "permit"  // of a semaphore: SEMAPHORE/NUMBER
-	HeldService  = "service" // an instance: SERVICE/INSTANCE
+	HeldPermit   = "permit"  // a permit of a semaphore: SEMAPHORE/NUMBER
+	HeldService  = "service" // an instance of a service: SERVICE/INSTANCE
 )
 
-// Held is something that goes when its lease does.
+// Held is something that a lease holds, and that ends with the lease.
 type Held struct {
 	Lease string `json:"lease"`
 	Kind  string `json:"kind"`

@@ -174,7 +174,7 @@ const (
 	CodeLeaseGone        Code = "lease_gone"        // the lease has expired, or never existed
 	CodeNotHeld          Code = "not_held"          // the caller does not hold the lock, leadership or permit (any longer)
 	CodeWrongOffset      Code = "wrong_offset"      // an append's At is not the next offset: nothing was appended
-	CodeTimeout          Code = "timeout"           // not executed in time, and without effect
+	CodeTimeout          Code = "timeout"           // not executed in time; the request had no effect
 	CodeOutcomeUnknown   Code = "outcome_unknown"   // it may or may not have been executed
 	CodeUnavailable      Code = "unavailable"       // a chain or the controller does not answer: no effect, try again
 	CodeCanceled         Code = "canceled"          // canceled by the caller

@@ -295,9 +295,9 @@ type FileAnswer struct {
 	Rewritable bool   `json:"rewritable,omitempty"`
 }
 
-// RewriteFileData asks which of some rewritable files have no records that refer to them. It is
-// answered when there is one, or after WaitMillis. The maker may then write to these files without
-// changing a record that a reader still holds.
+// RewriteFileData asks to which of some rewritable files no record refers. It is answered when
+// there is one, or after WaitMillis. The maker may then write to these files without changing a
+// record that a reader still holds.
 type RewriteFileData struct {
 	Namespace string   `json:"namespace,omitempty"`
 	Files     []string `json:"files"` // 1 to MaxAskedFiles
@@ -305,7 +305,7 @@ type RewriteFileData struct {
 	WaitMillis int `json:"waitMs,omitempty"`
 }
 
-// RewriteFileAnswer names the files without such records.
+// RewriteFileAnswer names the files to which no record refers.
 type RewriteFileAnswer struct {
 	Files []string `json:"files"`
 }

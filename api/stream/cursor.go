@@ -66,23 +66,23 @@ func (c *Cursor) Stopped() *atomic.Uint32 { return half(c.b, atStopped) }
 
 func (c *Cursor) cell(i int) []byte { return c.b[atCell+i*cellBytes:][:cellBytes:cellBytes] }
 
-// Held is written by the consumer: it has released all objects with smaller numbers.
+// Held is written by the consumer, which has released all objects with smaller numbers.
 func (c *Cursor) Held(i int) *atomic.Uint64 { return word(c.cell(i), atHeld) }
 
-// Next is written by the consumer: it is done with all records with smaller offsets.
+// Next is written by the consumer, which is done with all records with smaller offsets.
 func (c *Cursor) Next(i int) *atomic.Uint64 { return word(c.cell(i), atNext) }
 
-// Want is written by the broker: it waits until the consumer holds no object with a smaller number.
-// 0: it does not wait.
+// Want is written by the broker, which waits until the consumer holds no object with a smaller
+// number. 0: the broker does not wait.
 func (c *Cursor) Want(i int) *atomic.Uint64 { return word(c.cell(i), atWant) }
 
 // Freed is a futex: when the consumer has released what the writer wants, it adds to Freed and
 // wakes the waiter.
 func (c *Cursor) Freed(i int) *atomic.Uint32 { return half(c.cell(i), atFreed) }
 
-// LetGo is for the consumer: it holds objects from a number on, and is done with the records before
-// an offset. If it returns true, the broker waits for that, and the caller must wake its waiter at
-// Freed.
+// LetGo is for the consumer. It publishes that the consumer holds objects from a number on, and is
+// done with the records before an offset. If it returns true, the broker waits for this, and the
+// caller must wake the broker at Freed.
 func (c *Cursor) LetGo(i int, held, next uint64) (wake bool) {
 	c.Next(i).Store(next)
 	c.Held(i).Store(held)

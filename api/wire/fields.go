@@ -20,24 +20,24 @@ const lengthTombstone = 0xFFFF
 type Op uint8
 
 const (
-	Read      Op = 1 // from a client
-	ReadReply Op = 2 // from the switch that answered
+	Read      Op = 1 // sent by a client
+	ReadReply Op = 2 // sent by the switch that answered
 	// unstamped from a client; Stamped with its version from the head on. A Tombstone makes it a
 	// DELETE
 	Write      Op = 3
-	WriteReply Op = 4 // from the tail
+	WriteReply Op = 4 // sent by the tail
 	Ack        Op = 5 // multicast by the tail, down a tree; carries the committed version and value
 	// a WRITE that executes only if the key's version is the packet's. Stamped: its failure on the
 	// way to the tail
 	CAS        Op = 6
-	CASReply   Op = 7  // from the tail
-	Sync       Op = 8  // from the controller: write if newer, to fill a switch
-	Lease      Op = 9  // from the controller: renews a switch's permission to answer reads
-	LeaseReply Op = 10 // to the controller
-	Fetch      Op = 11 // from the controller: reads one slot or session of one switch, in any state
-	FetchReply Op = 12 // to the controller
-	SyncReply  Op = 13 // to the controller
-	Notify     Op = 14 // to a server that watches the key, from its switch: the committed version and value
+	CASReply   Op = 7  // sent by the tail
+	Sync       Op = 8  // sent by the controller: write if newer, to fill a switch
+	Lease      Op = 9  // sent by the controller: renews a switch's permission to answer reads
+	LeaseReply Op = 10 // sent to the controller
+	Fetch      Op = 11 // sent by the controller: reads one slot or session of one switch, in any state
+	FetchReply Op = 12 // sent to the controller
+	SyncReply  Op = 13 // sent to the controller
+	Notify     Op = 14 // sent to a server that watches the key, by its switch: the committed version and value
 )
 
 var opNames = [...]string{

@@ -16,7 +16,7 @@ var (
 	// longer than header and value field: a packet of another profile or protocol
 	ErrLength = errors.New("netcraq: packet has the wrong length")
 	ErrOp     = errors.New("netcraq: unknown op") //
-	// or than the length field allows
+	// the value is longer than the value field, or than the length field can express
 	ErrValue     = errors.New("netcraq: value is longer than the value field")
 	ErrTombstone = errors.New("netcraq: a tombstone has no value") // Marshal only
 	// Marshal only: Flags in a reply, or Status in a request
@@ -28,11 +28,11 @@ type Packet struct {
 	Op     Op
 	Flags  Flags  // only in requests and chain packets; must be 0 in replies
 	Status Status // only in replies; must be 0 otherwise
-	// the epoch of the sender's chain configuration: 0 in client requests; in Stamped writes the
-	// fence; in replies that of the answering switch
+	// the epoch of the sender's chain configuration. In client requests it is 0, in Stamped writes
+	// the fence, in replies the epoch of the answering switch
 	Epoch   uint16
 	Session uint16 // session of the writer; 0: none, so that writes are at-least-once
-	Request uint32 // the session's own counter, from 1; in a READ any number; in a LEASE microseconds
+	Request uint32 // the session's own counter, from 1; in a READ any number; in a LEASE a duration in microseconds
 	Key     Key    //
 	// in a CAS request the version that the client expects; in a LEASE the switch's clock in
 	// microseconds

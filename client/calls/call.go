@@ -21,7 +21,7 @@ type call struct {
 	addrs   []netip.AddrPort
 
 	state    callState
-	at       int // index in addrs of the last transmission
+	at       int // index in addrs of the address that the last transmission went to
 	attempts int
 	unsent   int  // transmissions that did not leave this machine (Unsent)
 	silent   int  // transmissions without an answer in time
@@ -184,8 +184,8 @@ func (m *Machine) answer(now time.Duration, c *call, from netip.AddrPort, p *wir
 	case status == wire.BadSession && isWrite:
 		if c.session != nil {
 			m.pool.retire(c.session)
-			// A copy may have been executed while the session was still accepted. A CAS cannot be
-			// executed again then.
+			// A copy may have been executed while the session was still accepted. The key then has
+			// another version, so a CAS is not executed a second time.
 			if p.Op == wire.CASReply && m.pool.mayHave() {
 				m.changeSession(now, c)
 				return
@@ -256,7 +256,8 @@ func (m *Machine) refused(now time.Duration, c *call, status wire.Status, from n
 	m.wakeAt(c, now+pause/2+time.Duration(m.rand.Int64N(int64(pause/2)+1)))
 }
 
-// misses in a row after which another address is preferred. One may be a lost packet.
+// missesBeforeMove is the number of misses in a row after which another address is preferred. A
+// single miss may be a lost packet.
 const missesBeforeMove = 2
 
 // miss notes that the call's present address did not serve it.

@@ -27,8 +27,8 @@
 //     address of the list. After each round through the list the time doubles, up to a limit.
 //   - RETRY (frozen chain, or CAS that a write on its way decides), after a short pause with
 //     jitter: the same packet to the same address.
-//   - NOT_SERVING, NO_CHAIN: the same packet to the next address at once; once all have said so,
-//     after a pause.
+//   - NOT_SERVING, NO_CHAIN: the same packet to the next address at once; when all addresses have
+//     answered so, after a pause.
 //   - BAD_SESSION: the switches do not accept the session, and the machine stops using it. A CAS
 //     is sent again with another session; if there is none, it waits for one, provided that the
 //     caller gets new ones (Machine.AwaitSessions). If a copy was executed under the first session,

@@ -26,14 +26,15 @@ var (
 	ErrValueTooLarge = errors.New("value too large")
 	// ErrInvalid: the request makes no sense. Nothing was sent.
 	ErrInvalid = errors.New("invalid request")
-	// ErrNoChain: every address that was asked answered that it has no chain of the key's number.
+	// ErrNoChain: every address that was asked answered that it has no chain with the key's chain
+	// number.
 	ErrNoChain = errors.New("no such chain")
 	// ErrDenied: the client's host lacks the right for this operation in the key's realm. Trying
 	// again does not help; the operator can grant it.
 	ErrDenied = errors.New("access denied")
 	// ErrBadSession: the switches do not accept the session. It is not leased to the client's host,
-	// or no longer leased, or it is beyond the switches' session table (SESSIONS). The machine does
-	// not use it again, and has no other session for the write.
+	// or no longer leased, or its id is beyond the switches' session table (SESSIONS). The machine
+	// does not use it again, and has no other session for the write.
 	ErrBadSession = errors.New("session not taken")
 	// ErrNoSession: a write was requested while the machine has no session, and Config.AtLeastOnce
 	// is not set. Nothing was sent.

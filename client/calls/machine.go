@@ -110,7 +110,7 @@ type Result struct {
 	Epoch    uint16         // the configuration of the switch that answered
 	RTT      time.Duration  // since the first transmission; with Attempts 1 a round trip
 	Attempts int            // packets sent
-	Session  uint16         // of a write
+	Session  uint16         // the session of a write
 	Request  uint32
 }
 
@@ -124,12 +124,12 @@ type Stats struct {
 	// session (BAD_SESSION) was refused
 	Resent   uint64
 	Received uint64 // packets
-	// packets in Received with RETRY, NOT_SERVING, NO_CHAIN, and BAD_SESSION where the write began
-	// again
+	// packets in Received with RETRY, NOT_SERVING or NO_CHAIN, and those with BAD_SESSION after
+	// which the write was sent under another session
 	Refusals uint64
-	// packets in Received that answer finished calls (duplicates, late ones) or were never made
+	// packets in Received that answer a finished call (duplicates, late answers) or no call at all
 	Strays    uint64
-	Malformed uint64 // of Received
+	Malformed uint64 // packets in Received that are malformed
 	// packets in Received from an address or port that was not asked and is not a chain's; they are
 	// ignored
 	Foreign uint64

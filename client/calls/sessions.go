@@ -113,7 +113,7 @@ func (m *Machine) waitForSession(c *call) {
 }
 
 // changeSession sends a CAS with another session, because the switches do not accept the one under
-// which it was sent. They may have accepted it with an earlier copy; then the expected version is
+// which it was sent. They may have accepted an earlier copy of it; then the expected version is
 // gone, and the CAS fails. A WRITE would be executed a second time.
 func (m *Machine) changeSession(now time.Duration, c *call) {
 	m.stats.Refusals++

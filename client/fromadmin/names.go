@@ -19,8 +19,8 @@ type NamesOptions struct {
 	// number of concurrent writes. 0: 16. Owner is the name of the lease for operators.
 	Sessions int
 	Owner    string
-	// Make creates a key that is to be written and does not exist, or returns it if it exists
-	// meanwhile. nil: such a write fails with ErrNoKey.
+	// Make creates a key that is to be written and does not exist. If another caller creates the
+	// key at the same time, Make returns that key. nil: such a write fails with ErrNoKey.
 	Make func(ctx context.Context, name string) (*admin.Key, error)
 	// Patience is the time for which Names retries requests to a controller that does not answer.
 	// 0: 3 s.
@@ -170,7 +170,7 @@ func (n *Names) call(op, name string) *namedCall {
 type namedCall struct {
 	n        *Names
 	op, name string
-	req      client.Request // without the key and the expected version
+	req      client.Request // the request, without the key and the expected version
 	expected wire.Version   // expected version of the name
 	eventual bool
 	makes    bool // create the key if it does not exist
@@ -280,8 +280,8 @@ func (c *namedCall) wasGone(settled time.Duration) bool {
 	return settled > clock.Outlasts(clock.Since(c.begun))+time.Millisecond
 }
 
-// ask sends a request to the controller. It repeats it while the controller says that it will know
-// soon, and for some time if the controller does not answer.
+// ask sends a request to the controller. It repeats the request while the controller answers that
+// it will know soon, and for some time if the controller does not answer.
 func (c *namedCall) ask(ctx context.Context, question func(context.Context) (*admin.Key, error)) (*admin.Key, error) {
 	silent := clock.Now()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -294,7 +294,7 @@ func (c *namedCall) ask(ctx context.Context, question func(context.Context) (*ad
 			return nil, ended(ctx)
 		case errors.As(err, &said) && said.Code != admin.CodeUnavailable && said.Code != admin.CodeDeadlineExceeded:
 			return nil, err
-		case errors.As(err, &said): // the controller answers, and will know soon
+		case errors.As(err, &said): // the controller has answered that it will know soon
 			silent = clock.Now()
 		case clock.Since(silent) > c.n.o.Patience:
 			return nil, fmt.Errorf("%w: %w", ErrNoController, err)

@@ -110,7 +110,7 @@ type flight struct {
 	err  error
 	// valid both for a key and for its absence
 	settled time.Duration
-	next    *flight // for callers that came after it began; nil: none
+	next    *flight // the request for callers that came after this one began; nil: none
 }
 
 // ask requests the place of a key from the controller (nil: the key does not exist), and the time

@@ -30,7 +30,7 @@ type Client struct {
 	greeted chan error // the result of the first connection: nil, or why there will be none
 
 	mu       sync.Mutex
-	calls    map[uint64]*call // under way, by id
+	calls    map[uint64]*call // calls under way, by id
 	conn     *connection      // the current connection; nil: none
 	why      error            // why there is none
 	next     uint64           // the id of the next call
@@ -212,7 +212,7 @@ type call struct {
 
 	id, once   uint64
 	deadline   time.Time // the server's deadline for it
-	identity   string    // under which it was sent, if it has a number
+	identity   string    // identity under which it was sent, if it has a number
 	connection uint64    // number of the connection that it was queued on; 0: none
 	start      uint64    // offset of its first byte in that connection's stream
 	maybe      bool      // it may have reached the server over a connection that has ended

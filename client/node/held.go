@@ -10,8 +10,9 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Wait bounds how long a call waits for a lock, leadership or permit; 0: not at all. Without Wait:
-// until the context ends. If another caller holds it until then, the error has CodeNotHeld.
+// Wait bounds how long a call waits for a lock, leadership or permit; 0: not at all. Without Wait,
+// the call waits until its context ends. If another caller still holds the lock, leadership or
+// permit then, the error has CodeNotHeld.
 func Wait(d time.Duration) Option { return Option{kind: optWait, time: d} }
 
 // giver is something that is released when the client is closed.
@@ -111,7 +112,7 @@ func (c *Client) hold(ctx context.Context, kind holdKind, d nodeapi.LockData, op
 			case <-ctx.Done():
 			}
 		}
-		if l != nil && code == CodeOutcomeUnknown { // what it may have acquired expires with the lease
+		if l != nil && code == CodeOutcomeUnknown { // a lock that the request may have acquired expires with the lease
 			err = because(err, CodeTimeout, "", "%s %q was not had in time: %v", kind.what, d.Name, err)
 			if errors.Is(ctx.Err(), context.Canceled) {
 				err = because(ctx.Err(), CodeCanceled, "", "%s %q: the call was canceled", kind.what, d.Name)
@@ -161,14 +162,15 @@ func (h *Held) Name() string { return h.name }
 // Token is the fencing token: greater with each holder of this name.
 func (h *Held) Token() uint64 { return h.token }
 
-// Lease is the lease to which it is bound.
+// Lease is the lease to which the lock, leadership or permit is bound.
 func (h *Held) Lease() string { return h.leaseID }
 
-// Lost is closed when it may no longer be held, and when it was released. If the caller provided
-// the lease, the client does not notice the end of the lease, and does not close Lost then.
+// Lost is closed when the lock, leadership or permit may no longer be held, and when it was
+// released. If the caller provided the lease, the client does not notice the end of the lease, and
+// does not close Lost then.
 func (h *Held) Lost() <-chan struct{} { return h.lost }
 
-// Err returns why it was lost. nil: it was not lost, or was released.
+// Err returns why the lock, leadership or permit was lost. nil: it was not lost, or was released.
 func (h *Held) Err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -191,8 +193,8 @@ func (h *Held) finish(err error) bool {
 	return true
 }
 
-// Release releases it. If that fails, it expires within its time to live. The error has CodeNotHeld
-// if it was already lost.
+// Release releases the lock, leadership or permit. If Release fails, the lock expires within its
+// time to live. The error has CodeNotHeld if the lock was already lost.
 func (h *Held) Release(ctx context.Context) error {
 	if !h.finish(nil) {
 		return h.Err()

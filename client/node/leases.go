@@ -21,8 +21,9 @@ type LeaseState struct {
 	Holds  []Holding
 }
 
-// Holding is something that goes when its lease does. Kind is "key", "lock", "election", "permit"
-// (of a semaphore: SEMAPHORE/NUMBER) or "service" (an instance: SERVICE/INSTANCE).
+// Holding is something that a lease holds, and that ends with the lease. Kind is "key", "lock",
+// "election", "permit" (of a semaphore: SEMAPHORE/NUMBER) or "service" (an instance:
+// SERVICE/INSTANCE).
 type Holding struct{ Kind, Name string }
 
 // Leases reads the leases of the namespace, in the order of their names, and what each holds. It
@@ -61,7 +62,7 @@ func (c *Client) Leases(ctx context.Context, opts ...Option) (leases []LeaseStat
 	return leases, unread, nil
 }
 
-// withoutLeases says about an error that the server does not know listLeases, if that is why.
+// withoutLeases adds to an error that the server does not know listLeases, if that is the reason.
 func (c *Client) withoutLeases(err error) error {
 	if CodeOf(err) != CodeInvalidArgument || !strings.Contains(err.Error(), "there is no function") {
 		return err

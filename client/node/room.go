@@ -94,7 +94,7 @@ func (c *Client) enter(ctx context.Context, k *call, limit time.Time) error {
 // numbers assigns numbers to requests, and knows the number below which all requests are answered.
 type numbers struct {
 	first uint64 // the smallest number without an answer, or the next one
-	done  []bool // for first and the numbers after it: whether it is answered
+	done  []bool // whether each number from first on is answered
 }
 
 // take returns the next number. A number is not reported as done before its answer has come,

@@ -108,7 +108,8 @@ func (r *Registration) Instance() string {
 	return r.data.Instance
 }
 
-// Lease returns the lease to which it is bound. Another registration changes it.
+// Lease returns the lease to which the instance is bound. It changes if the client registers the
+// instance again.
 func (r *Registration) Lease() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

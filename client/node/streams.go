@@ -7,7 +7,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// Stream functions that use requests. Programs that only read a stream use client/streams.
+// The functions in this file use streams by requests. Programs that only read a stream use
+// client/streams.
 
 func changing(k *call) { k.changes = true }
 

@@ -50,12 +50,12 @@ type Chain struct {
 	epoch      uint16
 	frozen     bool
 	down       map[int]bool
-	refuse     map[int]wire.Status // by address: answer every request with this status
+	refuse     map[int]wire.Status // by index of the address: the status with which it answers every request
 	second     wire.Status         // answer to the second copy of each write, unless OK
 	principals map[netip.Addr]uint16
 	realms     map[wire.Key]uint16
 	grants     map[grant]access
-	holders    map[uint16]netip.Addr // by leased session
+	holders    map[uint16]netip.Addr // the host that holds each leased session
 	violations []string
 	counts     Counts
 	closed     bool

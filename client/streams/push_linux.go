@@ -50,7 +50,7 @@ type part struct {
 	skip         uint64 // records before this one were already read
 
 	holds      map[uint64]int // number of holds by object
-	done, next uint64         // earlier objects and records are finished, except for those of holds
+	done, next uint64         // objects before done, and records before next, are finished, except for those of holds
 }
 
 var errGarbage = errors.New("what answers is no node server that passes memory")
@@ -364,11 +364,11 @@ func (p *push) letGo(t *part) {
 	p.tell(t)
 }
 
-// tell publishes which objects are held. p.mu is held.
+// tell publishes the lowest object number that is still held, and the next record. p.mu is held.
 func (p *push) tell(t *part) {
 	held := t.done
 	for object := range t.holds {
-		// otherwise the node has reused it, and it is no longer held
+		// otherwise the node has reused the object, and it is no longer held
 		if p.page != nil && t.segment.Has(object) {
 			held = min(held, object)
 		}

@@ -44,7 +44,8 @@ type Config struct {
 
 // Record is a record of a stream.
 type Record struct {
-	// Data is in the node's memory, by push without Skip; then it is valid until Release.
+	// Data is in the node's memory (by push without Skip), or a copy. In the node's memory it is
+	// valid until Release.
 	Data []byte
 	Mark uint64    // the mark that the producer has set
 	Time time.Time // when it was appended

@@ -33,7 +33,7 @@ type Switch interface {
 type Options struct {
 	// Dir is the folder for records, in a file system that is emptied when the machine starts.
 	Dir string
-	// Switch is the node's switch. If it is nil, the node has none, and pods reach no switch.
+	// Switch is the node's switch; nil: the node has none, and pods reach no switch.
 	Switch Switch
 	// FirstPort and LastPort are the switch's ports for containers.
 	FirstPort, LastPort uint32
@@ -102,9 +102,9 @@ var podRules = ingressfilter.Rules{Port: wire.Port, Destination: podroutes.VXLAN
 var chainedRules = ingressfilter.Rules{Port: wire.Port, Destination: podroutes.VXLANPort, Guest: true}
 
 // rulesFor returns the rules for an attachment's interface. At another plugin's interface the
-// filter stands next to the switch's program: before that plugin's programs, any of which may keep
-// a packet from the next one, or after them. The other plugin decides there which source addresses
-// are valid.
+// filter stands next to the switch's program: both come before that plugin's programs, any of which
+// may keep a packet from the next one, or both come after them. The other plugin decides there
+// which source addresses are valid.
 func (a *Agent) rulesFor(r *agentapi.Record) ingressfilter.Rules {
 	rules := podRules
 	if r.Chained {
@@ -205,10 +205,10 @@ func (a *Agent) changed() {
 	a.changes = make(chan struct{})
 }
 
-// freePort returns the next port after the last one given that neither an attachment has nor an
-// entry of the switch's tables names. Entries that name the port of a deleted pod grant that pod's
-// rights, and send that pod's replies there, until the controller removes them. A new pod must not
-// get such a port.
+// freePort returns the next port, after the one it returned last, that no attachment has and that
+// no entry of the switch's tables names. Entries that name the port of a deleted pod grant that
+// pod's rights, and send that pod's replies there, until the controller removes them. A new pod
+// must not get such a port.
 func (a *Agent) freePort() (uint32, error) {
 	named, err := a.opts.Switch.NamedPorts()
 	if err != nil {

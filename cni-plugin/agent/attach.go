@@ -349,13 +349,13 @@ func settingsOf(r *agentapi.Record) map[string]string {
 	if hasIPv6(r) {
 		settings[v6+"forwarding"], settings[v6+disableIPv6] = "1", "0"
 	}
-	if _, err := os.Stat(filepath.Join(sysctls, "net", v6)); err == nil { // independent of whether the pod has IPv6
+	if _, err := os.Stat(filepath.Join(sysctls, "net", v6)); err == nil { // whether or not the pod has IPv6
 		settings[v6+"accept_ra"], settings[v6+"accept_redirects"] = "0", "0"
 	}
 	return settings
 }
 
-// disableIPv6 is the setting that new interfaces inherit from their network namespace's default.
+// disableIPv6 disables IPv6. A new interface inherits it from its network namespace's default.
 const disableIPv6 = "disable_ipv6"
 
 func hasIPv6(r *agentapi.Record) bool {
@@ -483,7 +483,7 @@ func (c *container) setUp(r *agentapi.Record) error {
 	if err := c.handle.LinkSetUp(l); err != nil {
 		return fmt.Errorf("setting the container's %s up: %w", r.Container.Name, err)
 	}
-	there := map[int][]netlink.Route{} // by table
+	there := map[int][]netlink.Route{} // the container's routes, by table
 	for _, route := range containerRoutes(l.Attrs().Index, r) {
 		if _, listed := there[route.Table]; !listed {
 			if there[route.Table], err = c.routes(route.Table); err != nil {
@@ -519,8 +519,8 @@ func (c *container) enableIPv6(name string) error {
 	})
 }
 
-// standBehind gives a route the next metric that no route to the same destination by another
-// interface of the container has. So a later interface takes no traffic from an earlier one, and
+// standBehind raises a route's metric until no other interface of the container has a route to the
+// same destination with that metric. So a later interface takes no traffic from an earlier one, and
 // its routes come into use when the earlier interface has gone.
 func standBehind(route *netlink.Route, there []netlink.Route) {
 	metric := func(r *netlink.Route) int {

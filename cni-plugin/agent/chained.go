@@ -175,7 +175,7 @@ func (c *container) ends(name string) (host, inside netlink.Link, err error) {
 	return nil, nil, agentapi.Errorf(agentapi.CodeInvalidNamespace, "the other end of the container's %s is not in the node's network namespace", name)
 }
 
-// has returns an error that names the addresses an interface of the container lacks.
+// has returns an error that names the wanted addresses that an interface of the container lacks.
 func (c *container) has(l netlink.Link, want []agentapi.Address) error {
 	addrs, err := netlinkdump.Whole(func() ([]netlink.Addr, error) { return c.handle.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {

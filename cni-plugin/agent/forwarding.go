@@ -34,7 +34,8 @@ func forwardIPv4() (path string, changed bool, err error) {
 	return path, changed, err
 }
 
-// forwardIPv6 does the same for IPv6, after it has preserved the routes from Router Advertisements.
+// forwardIPv6 enables IPv6 forwarding, after it has preserved the routes from Router
+// Advertisements.
 func forwardIPv6() (path string, changed bool, err error) {
 	if err := keepRouters(); err != nil {
 		return allForwarding, false, err

@@ -13,8 +13,8 @@ import (
 )
 
 // store keeps records: one file for each attachment, named by hostName. Its folder should be one
-// that a reboot empties (/run), because interfaces disappear then, too. So store syncs nothing to a
-// disk, and renames complete files into place.
+// that a reboot empties (/run), because a reboot removes the interfaces, too. So store syncs
+// nothing to a disk, and renames complete files into place.
 type store struct{ dir string }
 
 const recordSuffix = ".json"

@@ -3,9 +3,9 @@
 //
 //	POST /v1/attach   Attach            give a container an interface at the node's switch    Attached
 //	POST /v1/chain    Chain             make an interface that another plugin made a port     {}
-//	POST /v1/detach   Attachment        take either away; there being none is success         {}
-//	POST /v1/check    Check             is it as it was made?                                 {}
-//	POST /v1/gc       Collect           take all away of a network but the ones listed        Collected
+//	POST /v1/detach   Attachment        remove either attachment; a missing one is no error   {}
+//	POST /v1/check    Check             is the attachment as it was made?                     {}
+//	POST /v1/gc       Collect           remove a network's attachments that are not listed    Collected
 //	GET  /v1/status   -                 can the agent attach containers?                      Status
 //	GET  /v1/attachments  -             what is attached now, for people and controllers      []Record
 //
@@ -39,7 +39,7 @@ const (
 	CodeInvalidNamespace     = 8
 	CodeTryAgain             = 11
 	CodeUnavailable          = 50 // ADD would fail
-	CodeLimited              = 51 // ... and existing attachments may lack connectivity
+	CodeLimited              = 51 // ADD would fail, and existing attachments may lack connectivity
 	CodeFailed               = 100
 	CodeExists               = 101 // the container has the interface already
 	CodeNotAsItWas           = 102 // CHECK found a difference
@@ -103,8 +103,8 @@ type Route struct {
 	Scope       int          `json:"scope,omitempty"`    // as in rtnetlink(7): 253 is the link scope
 }
 
-// Pod is the container's Kubernetes pod, according to the runtime (CNI_ARGS). A caller of the
-// plugin without a kubelet gives none.
+// Pod is the container's Kubernetes pod, according to the runtime (CNI_ARGS). It is empty if the
+// plugin's caller names no pod.
 type Pod struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
@@ -142,7 +142,7 @@ type Interface struct {
 type Attached struct {
 	Host      Interface `json:"host"`
 	Container Interface `json:"container"`
-	Addresses []Address `json:"addresses"` // with their gateways
+	Addresses []Address `json:"addresses"` // the container's addresses, with their gateways
 }
 
 // Check requests a check that an attachment is unchanged. The fields are those of ADD's CNI result,
@@ -150,7 +150,7 @@ type Attached struct {
 type Check struct {
 	Attachment
 	Namespace string    `json:"namespace"`
-	Host      Interface `json:"host"` // "" and 0: as ADD made it
+	Host      Interface `json:"host"` // fields that are "" or 0: as ADD made them
 	Container Interface `json:"container"`
 	Addresses []Address `json:"addresses"`
 	Routes    []Route   `json:"routes"`
@@ -159,7 +159,7 @@ type Check struct {
 // Collect requests the removal of attachments to a network that are not among Valid.
 type Collect struct {
 	Network string       `json:"network"`
-	Valid   []Attachment `json:"valid"` // Network may be empty
+	Valid   []Attachment `json:"valid"` // their Network may be empty
 }
 
 // Collected lists the removed attachments.
@@ -175,7 +175,7 @@ type Status struct {
 
 // States of a Record.
 const (
-	Adding = "adding" // not finished: undone when the agent starts
+	Adding = "adding" // Adding: the attachment is not finished, and is undone when the agent starts
 	Ready  = "ready"
 )
 

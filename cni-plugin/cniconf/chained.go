@@ -20,8 +20,8 @@ import (
 //
 //	{"cniVersion": "1.0.0", "name": "cbr0", "plugins": [
 //	    {"type": "flannel", ...},
-//	    {"type": "portmap", ...},                                       <- what is cut begins behind this
-//	    {"type":"netcraq-cni","chained":true,"socket":"/run/..."}       <- and ends here
+//	    {"type": "portmap", ...},                                       <- the agent cuts from the end of this
+//	    {"type":"netcraq-cni","chained":true,"socket":"/run/..."}       <- to the end of this
 //	]}
 //
 // A file with one plugin (.conf) has no list to insert into and is left alone. Instead the agent
@@ -49,7 +49,7 @@ func (c Chained) entry() []byte {
 		Socket  string `json:"socket"`
 	}{pluginType, true, c.Socket})
 	if err != nil {
-		panic(err) // of two strings
+		panic(err) // cannot happen: two strings and a bool
 	}
 	return b
 }
@@ -151,7 +151,7 @@ func others(dir string) (out []string, err error) {
 }
 
 // edit replaces a file by the result of change, atomically, with its owner and permissions. If
-// another program has written the file meanwhile, edit does nothing and returns an error.
+// another program has written the file meanwhile, edit leaves it as it is and returns an error.
 func edit(path string, change func([]byte) ([]byte, error)) (changed bool, err error) {
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return false, err

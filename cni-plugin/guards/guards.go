@@ -29,8 +29,9 @@ const (
 // All lists the kinds.
 var All = []string{IngressFilter, EgressFilter, FrameFilter, SwitchProgram, Setting, Table}
 
-// Report is called after a restoration of something that another program removed; err is set if it
-// failed. where is an interface, a setting's path under /proc/sys/net, or a table's name.
+// Report is called after guards have tried to restore something that another program removed or
+// changed; err is set if they failed. where is an interface, a setting's path under /proc/sys/net,
+// or a table's name.
 type Report func(what, where string, err error)
 
 // Every is the interval at which Watch calls look. The kernel reports neither the removal of a
@@ -87,7 +88,7 @@ func Watch(ctx context.Context, log *slog.Logger, look func()) error {
 	return nil
 }
 
-// Saying logs each restoration and, once, each failure.
+// Saying returns a Report that logs each restoration and, once, each failure.
 func Saying(log *slog.Logger) Report {
 	var mu sync.Mutex
 	failing := map[[2]string]string{} // logged errors, by their subject

@@ -25,7 +25,7 @@ from pathlib import Path
 PATH = "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 PASSWD = b"root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"
-"""Kubernetes' components look users up."""
+"""The images' /etc/passwd, because Kubernetes' components look users up."""
 
 
 class ImageError(Exception):
@@ -44,7 +44,7 @@ class Image:
     files: dict[str, Path] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
     setuid: set[str] = field(default_factory=set)
-    """The executables among ``files`` that run as root, whoever starts them."""
+    """Those of ``files`` that run as root, whoever starts them."""
     labels: dict[str, str] = field(default_factory=dict)
     architecture: str = ""
     """The Go name of the architecture; "": this machine's."""
@@ -133,8 +133,8 @@ def machine() -> str:
 
 
 def from_containerfile(path: Path, tag: str, built: Path) -> Image:
-    """The image that the last stage of a Containerfile describes; files that it copies from
-    ``/out/`` of the build stage, or a file that it copies by its name, come from ``built``.
+    """Return the image that the last stage of a Containerfile describes. Files that the stage
+    copies from ``/out/`` of the build stage, or by name, come from ``built``.
     """
     image = Image(tag, environment=[])
     lines = re.sub(r"\\\n\s*", " ", path.read_text()).splitlines()

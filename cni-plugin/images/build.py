@@ -26,10 +26,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Options:
-    """Image targets and their names."""
+    """What to build, and how to name it."""
 
     names: Sequence[str] = ()
-    """Empty: all."""
+    """Names of the images to build. Empty: all of them."""
     registry: str = "localhost/netcraq"
     tag: str = "dev"
     architecture: str = ""
@@ -107,7 +107,7 @@ def programs(containerfile: Path, built: Path, architecture: str, root: Path) ->
 
 
 def sbom(tag: str, digest: str, files: dict[str, Path], to: Path, root: Path) -> None:
-    """Write an image's contents, as its programs list them."""
+    """Write the SBOM of an image, from what its programs say they were built from."""
     listed = [f"{name}={path}" for name, path in files.items()]
     go = os.environ.get("GO", "").strip() or "go"
     command = [go if "/" not in go else str(root / go), "run", "./cni-plugin/deploy/sbom"]

@@ -91,9 +91,9 @@ const (
 // side is one of the two directions at an interface.
 type side struct {
 	at     ebpf.AttachType
-	parent uint32 // of a filter of clsact
-	name   string // of the program
-	former string // of the previous version's program; "": it had none
+	parent uint32 // parent of a filter of clsact in this direction
+	name   string // the program's name
+	former string // name of the previous version's program; "": it had none
 }
 
 var (
@@ -166,7 +166,7 @@ func (s side) attach(ifindex int, r Rules) error {
 		if err := s.attachFilter(ifindex, prog); err != nil {
 			return err
 		}
-		return attach.DetachAt(s.at, ifindex, old...) // an earlier agent's, with other options
+		return attach.DetachAt(s.at, ifindex, old...) // one that an earlier agent put at tcx
 	}
 	anchor := link.Tail()
 	if r.Place == First {
@@ -180,7 +180,7 @@ func (s side) attach(ifindex int, r Rules) error {
 		}
 	}
 	if len(old) > 0 {
-		before, err := ebpf.NewProgramFromID(old[0]) // the kernel replaces no program by its id
+		before, err := ebpf.NewProgramFromID(old[0]) // needed, because the kernel cannot replace a program by its id
 		if err != nil {
 			return fmt.Errorf("replacing the ingress filter: %w", err)
 		}
@@ -191,10 +191,10 @@ func (s side) attach(ifindex int, r Rules) error {
 		Attach: s.at, Anchor: anchor}); err != nil {
 		return fmt.Errorf("attaching the ingress filter: %w", err)
 	}
-	if err := s.removeFilter(ifindex); err != nil { // for the same reason
+	if err := s.removeFilter(ifindex); err != nil { // one that an earlier agent put at clsact
 		return err
 	}
-	if len(old) > 1 { // one of this agent and one of an earlier one
+	if len(old) > 1 { // old has one of this agent and one of an earlier agent
 		return attach.DetachAt(s.at, ifindex, old[1:]...)
 	}
 	return nil

@@ -18,7 +18,8 @@ var made = struct {
 	writes map[string]map[string]func(*table) error
 }{writes: map[string]map[string]func(*table) error{}}
 
-// madeHere returns those of the calling thread's network namespace. The caller holds made's lock.
+// madeHere returns made's tables of the calling thread's network namespace. The caller holds made's
+// lock.
 func madeHere() (map[string]func(*table) error, error) {
 	space, err := netns.Get()
 	if err != nil {

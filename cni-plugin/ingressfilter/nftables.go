@@ -49,9 +49,9 @@ import (
 //
 // The node forwards none of these packets: tunnels begin and end at the nodes, and only switches
 // forward NetCRAQ packets. The next node would take a pod's packet that came through this node for
-// one of this node. At these two hooks the kernel has unwrapped packets completely, and they have
-// their real destination: it has replaced a service's address by an endpoint's, which any user who
-// may create Services chooses.
+// one of this node. At the hooks input and forward the kernel has unwrapped packets completely, and
+// they have their real destination: it has replaced a service's address by an endpoint's, which any
+// user who may create Services chooses.
 const (
 	TunnelsTable = "netcraq_tunnels"
 	SwitchTable  = "netcraq_switch"

@@ -25,8 +25,9 @@ const (
 	componentLabel = "app.kubernetes.io/component"
 )
 
-// keepChained puts the plugin after the existing one, and keeps it there until ctx ends, or until
-// unchain removes it and an agent's ports. fail ends the agent.
+// keepChained puts netcraq-cni after the existing plugin of the runtime's list, and keeps it there
+// until ctx ends. unchain ends that too: it removes the plugin from the list, and all ports of an
+// agent. fail ends the agent.
 func (c CNI) keepChained(
 	ctx context.Context, socket string, log *slog.Logger, fail func(error),
 ) (unchain func(*agent.Agent) error, err error) {

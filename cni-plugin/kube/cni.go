@@ -51,5 +51,5 @@ type CNI struct {
 	ConfDir string // "": this agent does not manage the runtime's configuration
 	BinDir  string
 	From    string // the folder with the plugins to install; "": install none
-	Version string // of the CNI specification
+	Version string // version of the CNI specification
 }

@@ -17,14 +17,14 @@
 //	kube          one node's agent: its switch, the plugin, routes, health, the end
 //	reconcilers   while this agent leads: numbers, the network, chains, events
 //	podapi        the node API for this node's pods
-//	leaderlink    connections of the leader to all agents: pods, questions, durable keys
-//	adminrights   who may ask what of the admin API
+//	leaderlink    the leader's connections to all agents: pods, admin requests, durable keys
+//	adminrights   which admin API requests each caller may make
 //	fastpath      which pods may send to the chains themselves
 //	agentcerts    the agents' certificates
 //	chainplan     decisions about chains; pure
 //	netplan       the network that follows from nodes, pods and chains
-//	nodeclaims    which of a node's statements are believed
+//	nodeclaims    which of a node's statements about itself to trust
 //	nodeview      what the API server knows of the nodes
 //	apiobjects    kinds of objects, and what wakes reconcilers
-//	logonce       an error that goes on is logged once
+//	logonce       logs a lasting error once
 package kube

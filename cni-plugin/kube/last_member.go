@@ -8,17 +8,17 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// The node's switch ends with its agent. While agents are replaced, those on control-plane nodes
-// and the others at the same time, the switch may be a chain's last member for some seconds, until
-// the replaced ones are members again. Its end would then lose the chain's values. So the agent
-// waits until each chain of its switch has another member, and no switch is joining.
+// The node's switch ends with its agent. While agents are replaced, on control-plane nodes and on
+// the other nodes at the same time, the switch may be a chain's last member for some seconds, until
+// the replaced switches are members again. If it ended then, the chain's values would be lost. So
+// the agent waits until each chain of its switch has another member, and no switch is joining.
 
 // lastMember waits until the switch may end.
 type lastMember struct {
 	self   string // the switch's name
 	chains func(context.Context) ([]admin.Chain, error)
-	// most bounds the wait. silence bounds it while the controller does not answer: the leading
-	// agent may be being replaced, too.
+	// most bounds the wait. silence bounds it while the controller does not answer, because the
+	// leading agent may be being replaced, too.
 	most, silence time.Duration
 	log           *slog.Logger
 }

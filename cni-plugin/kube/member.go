@@ -33,7 +33,7 @@ type member struct {
 	silent bool // the node has no switch to publish
 	log    *slog.Logger
 
-	route           func(self podroutes.Node, others []podroutes.Node) error // to the pods of other nodes
+	route           func(self podroutes.Node, others []podroutes.Node) error // makes routes to other nodes' pods
 	connect         func(self podroutes.Node, peers map[uint32]podroutes.Node) error
 	connectNumbered func(number int32) error // see attachment
 	// restart is called after a change that requires a new process.
@@ -41,7 +41,7 @@ type member struct {
 	// lost wakes Reconcile after someone has deleted kernel objects of this node.
 	lost apiobjects.Waker
 
-	trouble map[string]logonce.Last // by their subject
+	trouble map[string]logonce.Last // errors that were logged, by their subject
 }
 
 const (

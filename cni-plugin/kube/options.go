@@ -14,15 +14,15 @@ import (
 
 // Options configure an agent.
 type Options struct {
-	Config    *rest.Config // of the API server
+	Config    *rest.Config // how to reach the API server
 	Node      string       // this node's name
 	Component string       // a label of this agent's DaemonSet; "": any
 	Namespace string       // the agents' namespace, with the authority's Secret and the leader's Lease
 
-	Socket    string // for the CNI plugin
-	StateDir  string // for records of attachments
+	Socket    string // the socket for the CNI plugin
+	StateDir  string // the folder for records of attachments
 	Engine    string // the switch's engine: auto, ebpf or interp
-	MTU       int    // of pods, in bytes; 0: the maximum that the node's interface permits
+	MTU       int    // MTU of pods, in bytes; 0: the maximum that the node's interface permits
 	Routes    podroutes.Mode
 	P4Runtime string // loopback address where the switch serves P4Runtime in plain text; "": none
 
@@ -34,8 +34,8 @@ type Options struct {
 	AfterOthers bool
 
 	P4RuntimePort int // port at the node's address, with TLS
-	AgentPort     int // ... for the leader's connections
-	HealthPort    int // ... for /healthz, /readyz and /metrics, without TLS
+	AgentPort     int // port at the node's address for the leader's connections, with TLS
+	HealthPort    int // port at the node's address for /healthz, /readyz and /metrics, without TLS
 
 	// Fabric lists the switches that are not on the nodes; nil: each node runs its own.
 	Fabric *fabric.Fabric

@@ -45,7 +45,7 @@ import (
 func Run(told context.Context, o Options) error {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(told))
 	defer cancel(nil)
-	// called before anything ends, in this order; nil: not needed yet
+	// leave and release are called before anything ends, in this order; nil: not needed yet
 	var leave, release atomic.Pointer[func()]
 	stop := context.AfterFunc(told, func() {
 		for _, before := range []*atomic.Pointer[func()]{&leave, &release} {

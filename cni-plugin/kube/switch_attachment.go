@@ -55,7 +55,7 @@ func (o *Options) attach(
 		return nil, err
 	}
 	return &attachment{engine: "none here: the node is at the switch " + h.Switch.Name,
-		// Remove the rest of the node's own switch from before the fabric.
+		// Remove what a switch of this node has left, and then connect to the fabric.
 		connectHost: func() error {
 			return errors.Join(nodeswitch.DisconnectHost(), podroutes.RemovePeerLinks(nil),
 				o.Fabric.Connect(h, []netip.Prefix{o.Services}))
@@ -69,9 +69,9 @@ func (o *Options) attach(
 }
 
 // connectNumbered makes attachment.connectNumbered for the node's own switch. NetCRAQ packets are
-// always IPv4, because separate tunnels carry them from switch to switch. So a node without IPv4 is
-// a host of the network under an address from the switches' prefix, which only its interface to the
-// switch has.
+// always IPv4, even between nodes without IPv4, because separate tunnels carry them from switch to
+// switch. A node without IPv4 therefore gets an IPv4 address from the switches' prefix. Only the
+// node's interface to its switch has this address.
 func (o *Options) connectNumbered(
 	self podroutes.Node, sw *nodeswitch.Switch, services []netip.Prefix,
 ) func(number int32) error {
@@ -95,5 +95,6 @@ func (o *Options) connectNumbered(
 	}
 }
 
-// errRenumbered ends an agent that must restart with another address.
+// errRenumbered ends an agent that must restart because the address of its own processes has
+// changed.
 var errRenumbered = errors.New("its own processes are to reach the switch under another address")

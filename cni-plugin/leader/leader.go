@@ -52,13 +52,13 @@ type Config struct {
 // Options configure an agent that may lead.
 type Options struct {
 	Config
-	Node      string // this node's name, which identifies the Lease's holder: a restarted agent succeeds itself
-	Namespace string // of the Lease
+	Node      string // this node's name, which identifies the Lease's holder, so a restarted agent succeeds itself
+	Namespace string // namespace of the Lease
 	Leases    coordination.LeasesGetter
 	Identity  etcdstore.Identity
 	Dir       string               // folder for the controller's program
-	TLS       *tls.Config          // for connections to switches; nil: as in the topology
-	Replica   *adminserver.Replica // of the admin API
+	TLS       *tls.Config          // for connections to switches; nil: the topology's configuration
+	Replica   *adminserver.Replica // the admin API of this agent
 	Log       *slog.Logger
 
 	// Began is called at the beginning of a term. Follow follows a controller until its context

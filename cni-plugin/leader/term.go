@@ -40,7 +40,7 @@ type Term struct {
 // Hosted is the controller in this process.
 type Hosted struct {
 	*leadership.Server
-	Profile int // of its program: the value width in bits
+	Profile int // profile of its program: the value width in bits
 	stop    func()
 }
 
@@ -90,7 +90,7 @@ func (r *Term) ProgramDir() string { return r.o.Dir }
 // Context ends with the term.
 func (r *Term) Context() context.Context { return r.ctx }
 
-// Hosted is the current controller, or nil.
+// Hosted is the current controller; nil: there is none.
 func (r *Term) Hosted() *Hosted {
 	r.mu.Lock()
 	defer r.mu.Unlock()

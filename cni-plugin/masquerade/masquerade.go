@@ -56,7 +56,7 @@ func (f family) of(prefixes []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(prefixes), func(p netip.Prefix) bool { return !f.has(p.Addr()) })
 }
 
-// KeepRules calls Apply, or Remove if masquerade is false.
+// KeepRules calls Apply or, if masquerade is false, Remove.
 func KeepRules(masquerade bool, self podroutes.Node, others []podroutes.Node) error {
 	if masquerade {
 		return Apply(self, others)

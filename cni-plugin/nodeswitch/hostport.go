@@ -117,8 +117,9 @@ func setUp(l netlink.Link) error {
 }
 
 // FilterStack makes the node's own stack accept NetCRAQ packets only from the switch, forward none,
-// and send only root's. That includes packets that the kernel unwraps. It works on the calling
-// thread's network namespace, and lasts when the process ends.
+// and send only those of root's processes. The rules cover packets that the kernel unwraps.
+// FilterStack works on the calling thread's network namespace, and its rules stay when the process
+// ends.
 func FilterStack() error { return ingressfilter.ApplySwitch(wire.Port, hostEnd) }
 
 // DisconnectHost undoes ConnectHost, after the switch has ended. FilterStack's rules stay.

@@ -71,12 +71,12 @@ type Switch struct {
 	uplinks []int                 // indexes of the operator's interfaces
 
 	filtering sync.Mutex
-	filters   map[int]ingressfilter.Rules // by the index of their interface
+	filters   map[int]ingressfilter.Rules // by the indexes of their interfaces
 }
 
 // maxConnections is the maximum number of open connections at each P4Runtime address. A controller
-// needs one. New connections replace those without a call, such as unfinished TLS handshakes. Those
-// of the remote address with the most connections are closed first.
+// needs one. A new connection replaces one without a call, such as an unfinished TLS handshake, of
+// the remote address that has the most connections.
 const maxConnections = 64
 
 // Start starts a switch in the network namespace of the calling thread.
@@ -223,7 +223,7 @@ func (s *Switch) NamedPorts() (map[uint32]bool, error) {
 	add := func(b []byte) { named[uint32(new(big.Int).SetBytes(b).Uint64())] = true }
 	for _, t := range pipeline.Program().Tables() {
 		key := slices.IndexFunc(t.Keys, func(k bmv2json.Key) bool { return k.Name == "ingress_port" })
-		param := map[string]int{} // by action
+		param := map[string]int{} // index of each action's parameter port
 		for _, a := range t.Actions {
 			if i := slices.IndexFunc(a.Params, func(p bmv2json.Param) bool { return p.Name == "port" }); i >= 0 {
 				param[a.Name] = i

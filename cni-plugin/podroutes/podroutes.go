@@ -61,7 +61,7 @@ const discardMetric = 1 << 30
 // Node is one node of the cluster.
 type Node struct {
 	Name    string     `json:"name"`
-	Address netip.Addr `json:"address"` // other nodes reach it there; IPv4 or IPv6
+	Address netip.Addr `json:"address"` // the address at which other nodes reach it; IPv4 or IPv6
 	// Second is its address of the other family, if it has one.
 	Second   netip.Addr     `json:"secondAddress,omitzero"`
 	PodCIDRs []netip.Prefix `json:"podCIDRs"` // of either family, or both
@@ -148,7 +148,7 @@ func Apply(self Node, others []Node, mode Mode) error {
 	}
 	filtered := filterTunnels(self, others)
 	others, errs := fit(self, others)
-	tunnels := map[bool][]Node{} // by whether they are over IPv6
+	tunnels := map[bool][]Node{} // the nodes to reach by tunnels over IPv6 (true) and over IPv4 (false)
 	want := map[netip.Prefix]*netlink.Route{}
 	for _, p := range self.PodCIDRs {
 		want[p] = &netlink.Route{Dst: ipNet(p), Type: unix.RTN_UNREACHABLE, Priority: discardMetric, Protocol: Protocol}

@@ -15,8 +15,8 @@ import (
 // package.
 const servicesProtocol = 79
 
-// servicesGateway is the gateway of these routes. No host has this address: its neighbour entry is
-// permanent, because switches do not answer ARP.
+// servicesGateway is the gateway of the routes to service addresses. No host has this address: its
+// neighbour entry is permanent, because switches do not answer ARP.
 var servicesGateway = netip.MustParseAddr("169.254.78.2")
 
 // ApplyServices makes the routes to service addresses, with a source address of this node, through

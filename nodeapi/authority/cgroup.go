@@ -23,10 +23,10 @@ import (
 //
 // A process that may make control groups below its own (in a container with a writable
 // /sys/fs/cgroup, or a user to whom systemd has delegated some) can give them any name. So the
-// outermost pod folder in
-// these are slices whose names continue each other from the root on (a user's own slices are below
-// a service). With cgroupfs, they are a prefix that the operator has configured, or the prefix of
-// the pod that this process itself is in.
+// outermost pod folder in the path determines the pod, and only root can have created the folders
+// above it. With systemd, these are slices whose names continue each other from the root on (a
+// user's own slices are below a service). With cgroupfs, they are a prefix that the operator has
+// configured, or the prefix of the pod that this process itself is in.
 
 // uidPattern matches a pod's UID: one from the API server or, for a static pod, a hash without "-".
 const uidPattern = `([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})`

@@ -39,7 +39,7 @@ type Policy struct {
 }
 
 type rule struct {
-	who       string // for error messages
+	who       string // the caller, for error messages
 	uid, gid  *uint32
 	tcp, all  bool
 	namespace string

@@ -91,9 +91,9 @@ type Nonce [nonceBytes]byte
 // Cell is a value of the store in decoded form.
 type Cell struct {
 	Kind      Kind
-	Lease     LeaseID // in Bound, Lock and Instance: the lease it depends on
-	Nonce     Nonce   // of Lock
-	TTLMillis int     // in Lease: 0 to MaxTTLMillis
+	Lease     LeaseID // in a Bound, Lock or Instance: the lease that it depends on
+	Nonce     Nonce   // in a Lock
+	TTLMillis int     // in a Lease: 0 to MaxTTLMillis
 	Value     []byte
 }
 

@@ -21,8 +21,8 @@ type lease struct {
 	// newest is the start of a read that found this version, so the version was still the newest
 	// one then. Zero: no such time is known for this version.
 	newest time.Time
-	// lives is a time before the version was written, so that its holder was alive after it. Zero:
-	// no such time is known.
+	// lives is a time before the version was written, so the lease's holder was alive after it.
+	// Zero: no such time is known.
 	lives time.Time
 	// asking is set while a read for lives is under way; ask is when the next such read is due.
 	asking bool
@@ -245,8 +245,8 @@ func (s *Service) lost(k leaseKey) {
 	}
 }
 
-// bind notes that a key is bound to a lease, so that it is deleted with the lease; if the lease is
-// already gone, it is deleted soon.
+// bind notes that a key is bound to a lease, so that the key is deleted with the lease. If the
+// lease is already gone, the key is deleted soon.
 func (s *Service) bind(k leaseKey, key store.Key) {
 	s.mu.Lock()
 	l := s.get(k)
@@ -258,8 +258,8 @@ func (s *Service) bind(k leaseKey, key store.Key) {
 	s.mu.Unlock()
 }
 
-// note is like bind for a key that another Service bound. It deletes the key if the lease is gone
-// at this Service's next check.
+// note is like bind for a key that another Service bound. It deletes the key if this Service's next
+// check finds that the lease is gone.
 func (s *Service) note(k leaseKey, key store.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -69,7 +69,8 @@ func (s *Service) LeaseState(item store.Item) (state nodeapi.LeaseState, holder 
 		Node: node}, holder, true
 }
 
-// heldKinds are the prefixes of the names that leases hold, and the kinds of what has them.
+// heldKinds are the prefixes of the names of keys that a lease can hold, and what each prefix
+// stands for.
 var heldKinds = []struct{ prefix, kind string }{
 	{lockPrefix, nodeapi.HeldLock},
 	{electionPrefix, nodeapi.HeldElection},
@@ -77,7 +78,7 @@ var heldKinds = []struct{ prefix, kind string }{
 	{servicePrefix, nodeapi.HeldService},
 }
 
-// HeldOf says which lease holds a key, and what the key stands for; false: none does.
+// HeldOf says which lease holds a key, and what the key stands for; false: no lease holds it.
 func HeldOf(item store.Item) (nodeapi.Held, bool) {
 	c, err := cell.Decode(item.Value)
 	if !item.Found || err != nil || !c.Hangs() {

@@ -62,7 +62,8 @@ func (s *Service) takenAs(key store.Key, version wire.Version) (leaseKey, bool) 
 	return h.lease, true
 }
 
-// wasFree returns, and forgets, a key's state when it was deleted here, if that is remembered.
+// wasFree returns, and forgets, the state in which this Service left a key by deleting it, if that
+// is remembered.
 func (s *Service) wasFree(key store.Key) (store.Item, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,7 +22,7 @@ const Nearest = "nearest"
 // idleView is how long a Service continues to follow a service after its last use.
 const idleView = time.Minute
 
-// showLife is the delay after which the lease of a new instance is renewed early. By then the
+// showLife are the delays after which the lease of a new instance is renewed early. By then the
 // followers of the service know of the instance, and they report it once they have seen a renewal.
 var showLife = []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 750 * time.Millisecond}
 
@@ -169,9 +169,9 @@ func (v *view) written(item store.Item) {
 	}
 }
 
-// GetService returns the instances that are alive. If the service was not used here recently, this
-// is not known immediately. GetService then waits until an instance has shown that it is alive, or
-// until it is clear that none will.
+// GetService returns the instances that are alive. If the service was not used here recently, the
+// Service does not know them immediately. GetService then waits until an instance has shown that it
+// is alive, or until it is clear that none will.
 func (s *Service) GetService(ctx context.Context, ns string, d nodeapi.GetServiceData) (nodeapi.ServiceAnswer, error) {
 	answer := nodeapi.ServiceAnswer{Service: d.Service, Instances: []nodeapi.Instance{}}
 	if d.Order != "" && d.Order != Nearest {
@@ -247,7 +247,7 @@ type view struct {
 	nudged  bool
 	read    bool  // the initial state has been read completely
 	err     error // why it was not read
-	ready   bool  // state and settles were updated after that
+	ready   bool  // state and settles were updated after the initial state was read
 	known   map[string]*instance
 	settles bool // callers should wait for the first live instance, or for grace
 	born    time.Time

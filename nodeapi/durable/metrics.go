@@ -43,7 +43,7 @@ func newMetrics(c *Connection, r prometheus.Registerer) *metrics {
 	m := &metrics{registry: r, counted: map[string]bool{},
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: metricsPrefix + "call_seconds",
 			Help:    "What calls of durable keys took at the gateways, or etcd, by call.",
-			Buckets: prometheus.ExponentialBuckets(0.00025, 2, 15)}, []string{"call"}), // to 4 s
+			Buckets: prometheus.ExponentialBuckets(0.00025, 2, 15)}, []string{"call"}), // up to 4 s
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricsPrefix + "calls_total",
 			Help: "Calls of durable keys, by call and code (ok, or of the error)."}, []string{"call", "code"}),
 		keys: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metricsPrefix + "keys",

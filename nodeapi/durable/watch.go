@@ -31,7 +31,7 @@ type watcher struct {
 	wake chan struct{} // contains an element when there is news
 
 	mu    sync.Mutex
-	round uint64 // see follower
+	round uint64 // see follower.round
 	news  map[string]news
 
 	// The following fields are used only by the goroutine in Watch.

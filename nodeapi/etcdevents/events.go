@@ -146,7 +146,7 @@ const (
 
 // tellState reports the state of all keys at a revision.
 func (f *filler) tellState(ctx context.Context, since, revision int64) (at position, err error) {
-	if err := f.note(0); err != nil { // the note is older, or from another etcd
+	if err := f.note(0); err != nil { // the noted position is older, or from another etcd
 		return at, err
 	}
 	begin := nodeapi.EtcdEvent{Type: nodeapi.EtcdState, Revision: revision, Since: since}
@@ -211,7 +211,7 @@ func (f *filler) follow(ctx context.Context, at *position) (compacted bool, err 
 		return false, fmt.Errorf("watching etcd: %w", err)
 	}
 	asking := false
-	var parts []*mvccpb.Event // of one answer
+	var parts []*mvccpb.Event // events of an answer that etcd sends in fragments
 	for {
 		got, err := w.Recv()
 		if err != nil {

@@ -18,8 +18,8 @@ const patience = 5 * time.Second
 // noteEvery is the interval at which the position of an idle partition is noted.
 const noteEvery = 30 * time.Second
 
-// How much is requested from JetStream ahead of appending. This bounds the memory used here while a
-// consumer is slow.
+// How much is requested from JetStream before it is appended. This bounds the memory used here
+// while a consumer is slow.
 const (
 	messagesAhead = 256
 	bytesAhead    = 4 << 20

@@ -18,12 +18,12 @@ import (
 // changed, and again before the controller forgets it. Only one goroutine uses it.
 type asker struct {
 	r        *Receiver
-	socket   *socket   // nil: no socket is open
+	socket   *socket   // nil: none is open
 	said     bool      // the controller may hold keys for the socket
 	last     time.Time // time of the last request
 	again    time.Time // latest time of the next request, if there is anything to send
 	failures int       // consecutive failures
-	until    time.Time // until then the controller holds what it was told; zero: nothing
+	until    time.Time // the controller holds the keys that it was told until then; zero: none
 	settle   time.Time // when review is next due for accepted keys; zero: never
 	state    string    // the state that was logged last
 	looked   time.Time // when the asker last asked for the chains
@@ -180,7 +180,7 @@ func (a *asker) succeeds(err error) bool {
 
 func (a *asker) tell(ctx context.Context, ids []uint32) (*admin.Watch, error) {
 	if len(ids) > 0 {
-		a.said = true // also if the answer is lost
+		a.said = true // true even if the answer is lost
 	}
 	local := a.socket.local()
 	return a.r.o.Admin.Watch(ctx, admin.WatchRequest{Address: local.Addr().String(), Port: local.Port(), KeyIDs: ids})
@@ -213,12 +213,12 @@ func (a *asker) accepted(ids []uint32, got *admin.Watch) {
 	for _, n := range ids {
 		e := r.keys[wire.Key(n)]
 		switch {
-		case e == nil: // it has no more followers
+		case e == nil: // the key has no more followers
 		case refused[e.key]:
 			if r.withdraw(e) {
 				lost = append(lost, e.key)
 			}
-		// maybe accepted by another controller, which must first write its tables
+		// if resumed, the controller may be another one, which must first write its tables
 		case e.accepted.IsZero() || resumed:
 			e.accepted, e.settled = now, false
 			a.settle = earlier(a.settle, now.Add(r.pace.settle))

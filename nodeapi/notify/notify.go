@@ -92,7 +92,7 @@ type followed struct {
 	told   []*follower
 	// accepted is when the controller accepted it; zero: it has not, or no longer does.
 	accepted time.Time
-	settled  bool // pace.settle has passed since then
+	settled  bool // pace.settle has passed since accepted
 	helped   bool // the switch reports this key
 }
 

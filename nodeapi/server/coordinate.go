@@ -128,8 +128,9 @@ func registrationStays(ctx context.Context, k *call, d *nodeapi.ServiceData, a *
 	})
 }
 
-// stays checks in a namespace whether an answer is still true, if the caller has the right to. If
-// this cannot be determined, the answer says only that the request was executed.
+// stays checks whether an answer about a namespace is still true, if the caller has the right to
+// know. If this cannot be determined, stays returns an error that says only that the request was
+// executed.
 func stays(ctx context.Context, k *call, ns string, look func(ns string) error) error {
 	ns, err := k.place(ctx, ns)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // message with descriptors begins a write of its own; one read never goes beyond the write that
 // descriptors came with.
 
-// passing is descriptors that wait until their message is written.
+// passing has descriptors that wait until their message is written.
 type passing struct {
 	at    uint64 // position of the message's first byte among all bytes ever pushed
 	files []*os.File
@@ -59,16 +59,17 @@ func (c *conn) writePart(b []byte) (int, error) {
 }
 
 // flying counts descriptors that were sent but not read yet. The kernel counts them for the sending
-// user, and bounds them for each user. A client that does not read must not use that up for others.
+// user, and bounds each user's number. A client that does not read must not use up the number that
+// other clients need.
 type flying struct {
 	mu  sync.Mutex
 	all int
-	of  map[string]int // by subject
+	of  map[string]int // number of descriptors, by subject
 }
 
 const (
 	mostFlying     = 1024
-	mostFlyingEach = 128 // of one subject
+	mostFlyingEach = 128 // maximum number of one subject's descriptors
 )
 
 // take counts descriptors, unless there would be too many.

@@ -151,7 +151,7 @@ func (c *conn) giveBack(namespace string, names []string) {
 	c.unhold(gone)
 }
 
-// giveAllBack releases all of them, and accepts no more.
+// giveAllBack releases all files, and makes hold refuse further ones.
 func (c *conn) giveAllBack() {
 	c.mu.Lock()
 	var gone []*files.File

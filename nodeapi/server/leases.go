@@ -46,7 +46,7 @@ func listLeases(ctx context.Context, k *call, d *nodeapi.ListLeasesData) (any, e
 	})
 }
 
-// leasesOf finds the leases among names, and what is held.
+// leasesOf finds the leases among names, and the things that leases hold.
 func (k *call) leasesOf(ctx context.Context, names []store.Listed) (*nodeapi.ListLeasesAnswer, error) {
 	items := make([]store.Item, len(names))
 	failed := make([]error, len(names))

@@ -33,9 +33,9 @@ type handed struct {
 }
 
 // Offer lets a successor take the listening sockets, through a socket at path that only root and
-// this process's user can connect to. It returns nil when one has taken them, and then the caller
-// must call Shutdown; it also returns if the server is closed. A successor offers them itself after
-// Taken.
+// this process's user can connect to. It returns nil when a successor has taken them; the caller
+// must then call Shutdown. It also returns if the server is closed. After Taken, the successor
+// offers the sockets itself.
 func (s *Server) Offer(path string) error {
 	l, err := listenUnix(path, Access{Mode: 0o600, GID: -1}) // replaces the socket of a predecessor
 	if err != nil {

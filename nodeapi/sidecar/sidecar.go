@@ -42,7 +42,7 @@ import (
 const (
 	exitOK       = 0 // ended by SIGTERM or SIGINT, or by a successor
 	exitFailed   = 1 // something went wrong while it ran
-	exitBadInput = 2 // the command line, or the policy
+	exitBadInput = 2 // the command line, or the policy, is wrong
 )
 
 // policyEvery is the interval between checks whether the policy has changed.

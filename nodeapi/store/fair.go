@@ -14,7 +14,7 @@ import (
 // namespaces in turn. So a namespace with very many calls delays only itself. Other namespaces, and
 // the rest of this process (in an agent, the leases of the node's switch), do not wait long. One
 // namespace never has more than three quarters of the calls, so that hanging calls leave room for
-// those of others.
+// those of other namespaces.
 //
 // Watches do not count, because they last long and need the processor only when they report.
 //
@@ -29,13 +29,13 @@ type Fair struct {
 	mu     sync.Mutex
 	under  int // calls that are under way
 	lanes  map[string]*lane
-	queued list.List // of *lane: those with waiting calls, the next one first
+	queued list.List // elements are *lane: those with waiting calls, the next one first
 }
 
 // lane is the calls of a namespace, under way and waiting.
 type lane struct {
 	under   int
-	waiting list.List     // of chan struct{}, each closed when its turn has come
+	waiting list.List     // elements are chan struct{}, each closed when its turn has come
 	place   *list.Element // in Fair.queued; nil: no call waits
 }
 

@@ -31,7 +31,7 @@ type Config struct {
 	Round       time.Duration // 5 s: interval between reads of a key of which the network sends notifications
 	Unhelped    time.Duration // 500 ms: interval between reads of any other key
 	Retry       time.Duration // 50 ms: pause after a failed read; it grows
-	Suspect     time.Duration // 200 ms: between two reads of all keys of a chain that gaps cause
+	Suspect     time.Duration // 200 ms: minimum time between two reads of all keys of a chain after gaps
 	Reads       int           // 64: maximum number of reads under way
 	ReadTimeout time.Duration // 2 s
 	Listing     time.Duration // 500 ms: interval between lists of the names under a watched prefix
@@ -78,7 +78,7 @@ type Hub struct {
 	watchers map[watchrules.Watcher]*watcher
 	names    map[store.Key]*names // by namespace and prefix
 	follows  map[wire.Key]func()  // functions that end what Config.Follow has begun
-	until    time.Duration        // until when run sleeps, unless it is woken
+	until    time.Duration        // run sleeps until this time, unless it is woken
 	wake     chan struct{}        // wakes run, because reads may be due earlier
 }
 

@@ -154,13 +154,13 @@ type Action struct {
 
 // Result is the result of an action.
 type Result struct {
-	State   State    // Open
+	State   State    // Open: the destination's State
 	To      Position // Read: position of the last record
 	Records int      // Read: 0: none came before the timeout
 	Part    bool     // Read: these are not all records of their interval
 	Gap     string   // Read: missing part of the source's history, as text
-	Rows    int      // Flow
-	Table   Table    // Flow
+	Rows    int      // Flow: number of rows
+	Table   Table    // Flow: the next table
 	Err     error
 }
 
@@ -186,7 +186,7 @@ type Machine struct {
 	read     Result
 	rows     int
 	table    Table
-	part     bool // Part of the last written batch
+	part     bool // Result.Part of the last written batch
 	gap      string
 	max      int
 	failures int

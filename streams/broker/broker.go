@@ -71,7 +71,7 @@ type Broker struct {
 	failed    error // why there are no streams
 	streams   map[name]*Stream
 	damaged   map[name]bool    // streams that could not be restored, until they are created again
-	bytes     map[string]int64 // by namespace
+	bytes     map[string]int64 // memory in bytes, by namespace
 	all       int64
 	consumers map[string]int
 	positions *shares.Budget // shares Limits.Positions among namespaces
@@ -353,7 +353,8 @@ func (b *Broker) Open(ctx context.Context, namespace, stream string, c *nodeapi.
 		if err == nil {
 			break
 		}
-		// Unused memory is given up for it. Meanwhile another caller may have created the stream.
+		// Make room by giving up unused memory. Meanwhile another caller may have created the
+		// stream.
 		b.mu.Unlock()
 		evicted := b.reap(namespace) || b.files.Evict(namespace) ||
 			errors.Is(err, files.ErrServerFull) && b.files.Evict("")

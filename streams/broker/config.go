@@ -67,7 +67,8 @@ func bytesOf(c nodeapi.StreamConfig) int64 {
 	return n
 }
 
-// logBytes returns the part of it for the broker's own copy, which survives the process.
+// logBytes returns the part of bytesOf's memory for the broker's own copy, which survives the
+// process.
 func logBytes(c nodeapi.StreamConfig) int64 { return bytesOf(c) - int64(c.Partitions)*segmentBytes(c) }
 
 func invalid(format string, args ...any) error {
@@ -111,11 +112,11 @@ var errDraining = nodeapi.Errorf(nodeapi.CodeDraining, "connect again", "the ser
 
 // Limits bound streams. 0 means the default at the end of the comment.
 type Limits struct {
-	Streams   int   // per namespace. 64
+	Streams   int   // streams per namespace. 64
 	Consumers int   // subscriptions per namespace. 256
 	Names     int   // consumers with a remembered position, per partition and owner. 64 (all owners: 128)
-	Bytes     int64 // per namespace. 128 MiB
-	AllBytes  int64 // of all streams. 1 GiB
+	Bytes     int64 // memory per namespace. 128 MiB
+	AllBytes  int64 // memory of all streams. 1 GiB
 	Positions int   // partitions of all subscriptions of the server. 8,192
 	Kept      int   // deleted memory files that callers still have open, per namespace. 1,024
 	Files     files.Limits

@@ -23,7 +23,7 @@ type filling struct {
 	done chan struct{} // closed when it has ended
 
 	mu    sync.Mutex
-	notes []source.Note // by partition
+	notes []source.Note // the sources' notes, by partition
 }
 
 // Pauses between a source's end and its next run. After a run that has appended something, or

@@ -17,8 +17,8 @@ type kept struct {
 }
 
 const (
-	// reapEvery is the interval at which the broker checks whether callers still keep memory. That
-	// is how much later the memory becomes free.
+	// reapEvery is the interval at which the broker checks whether callers still keep memory.
+	// Memory that no caller keeps becomes free up to that much later.
 	reapEvery = 100 * time.Millisecond
 	// reapPause limits the broker's time for a caller that requests memory repeatedly while its
 	// namespace has none.

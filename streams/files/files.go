@@ -45,7 +45,7 @@ type Manager struct {
 	keys   map[id]*list.Element // by key: elements of idle, whether the file is in use or not
 	claims map[id]chan struct{} // closed when the maker of the file with the key has finished, or given up
 	freed  chan struct{}        // closed when a record that referred to a rewritable file is gone
-	idle   *list.List           // of *File with a key, the most recently used first
+	idle   *list.List           // elements are *File with a key, the most recently used first
 }
 
 // id is a file's name in its namespace, or its key.
@@ -68,9 +68,9 @@ type File struct {
 	of     int // number of records that refer to it
 }
 
-// New makes a manager. take allocates memory of a namespace for it. retire returns the memory when
-// no caller keeps the remains of the file. Both are called with a lock held, and must not call this
-// package.
+// New makes a manager. take allocates memory of a namespace for a file. retire returns the memory
+// when no caller keeps the remains of the file. Both are called with a lock held, and must not call
+// this package.
 func New(l Limits, take func(namespace string, bytes int64) error,
 	retire func(namespace string, bytes int64, r *segment.Remains)) *Manager {
 	if l.Each == 0 {
@@ -101,7 +101,7 @@ func (m *Manager) Make(namespace string, bytes int64, rewritable bool) (*File, e
 	if err != nil {
 		return nil, err
 	}
-	// Without the lock, because allocating the memory of a large file takes a while.
+	// The lock is not held here, because allocating the memory of a large file takes a while.
 	memory, err := segment.NewSealable("netcraq-file", int(bytes))
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -217,8 +217,8 @@ func (f *File) releaseRecord() {
 	f.release()
 }
 
-// Free returns those of some rewritable files to which no record refers. It waits until there is
-// one, at most for the given time.
+// Free returns the named rewritable files to which no record refers. It waits until there is one,
+// at most for the given time.
 func (m *Manager) Free(ctx context.Context, namespace string, names []string, most time.Duration) (free []string,
 	err error) {
 	wait, cancel := context.WithTimeout(ctx, most)

@@ -51,12 +51,12 @@ type Ring struct {
 type wait struct {
 	object uint64 // they hold this object, which must be replaced next
 	since  int64  // when the writer first had to wait for one of them
-	spent  uint64 // their time is used up: the writer does not wait for them before it must replace this object
+	spent  uint64 // their time is used up for objects below this number: the writer replaces those without waiting
 }
 
 type consumer struct {
 	id   ID     // 0: it is not connected
-	name string // with its owner (Owned)
+	name string // its owner and its name (Owned)
 	held uint64 // it holds the objects from this number on
 	next uint64 // it is done with records before this offset
 	// start is the first record that it gets. The cursor page contains start before the consumer
@@ -65,8 +65,8 @@ type consumer struct {
 	start  uint64
 	before *consumer // state of the name before this consumer joined; nil: the name was unknown
 	skip   bool
-	waited bool  // the writer waits for it ...
-	since  int64 // ... since this time
+	waited bool  // the writer waits for it, since the time in since
+	since  int64 // the time from which waited is true
 	lost   bool  // it was moved on and has not confirmed that, so the writer does not wait for it
 	until  int64 // if it is not connected: the time until which it holds objects
 }
@@ -79,7 +79,7 @@ type Place struct {
 	Begins bool   // the record begins the object, which replaces another one
 	Used   int    // bytes of the object's records, including this one
 	Count  int    // number of the object's records, including this one
-	Moved  uint64 // number of consumers that were moved on for it
+	Moved  uint64 // number of consumers that were moved on to make room for the record
 }
 
 // Blocker is a consumer for which the writer has to wait.
@@ -251,9 +251,9 @@ const (
 
 // Start is the position at which a consumer begins.
 type Start struct {
-	Object uint64 // it holds objects from here on
-	Offset uint64 // the first record that it gets
-	Missed uint64 // number of records between the requested one and that one; they are gone
+	Object uint64 // the consumer holds objects from this number on
+	Offset uint64 // the first record that the consumer gets
+	Missed uint64 // number of records from the requested one to Offset, which are gone
 }
 
 // Errors of Join and LetGo.
@@ -277,7 +277,7 @@ func (e Forged) Error() string {
 		e.Held, e.Begun, e.Offset, e.Next)
 }
 
-// Find returns where a consumer begins that requests the record with an offset.
+// Find returns where a consumer begins if it requests the record with an offset.
 func (r *Ring) Find(offset uint64) (Start, error) {
 	if offset > r.next {
 		return Start{}, Beyond{offset, r.next}

@@ -60,7 +60,7 @@ type Sink interface {
 	Missed(n uint64)
 }
 
-// Place is the position of a source in a partition.
+// Place is a source's position in a partition.
 type Place struct {
 	// Next is the offset of the next record: 0, if there never was one.
 	Next uint64

@@ -24,7 +24,7 @@ type Error struct {
 	// Message For people.
 	Message string `json:"message"`
 
-	// SettledMillis `settledMillis`, with `not_found` of a key's name: as for Key.
+	// SettledMillis `settledMillis` is set if a key's name is not found (`not_found`). It has the meaning of Key's field.
 	SettledMillis *int64 `json:"settledMillis,omitempty"`
 
 	// WatchedAt `watchedAt`, with `failed_precondition` of a watch, is the UDP port of the server that watches at the same host. A server that can open that port knows that the other one has ended, and may take its place.
@@ -39,7 +39,7 @@ type Key struct {
 	// Error In the answer to a list: why this key was not placed.
 	Error *Error `json:"error,omitempty"`
 
-	// KeyId By which packets name the key.
+	// KeyId The number by which packets name the key.
 	KeyId uint32 `json:"keyId"`
 
 	// Name The name of the key.
@@ -64,12 +64,12 @@ type Key struct {
 	VersionOffset *string `json:"versionOffset,omitempty"`
 }
 
-// KeyQuota KeyQuota bounds the keys whose names start with a prefix, in all chains. It is checked when a key is added, in one step with that.
+// KeyQuota KeyQuota bounds the keys whose names start with a prefix, in all chains. The controller checks it and adds the key in one atomic step.
 type KeyQuota struct {
-	// Keys The most keys there may be, with the new one.
+	// Keys Maximum number of these keys, including the new one.
 	Keys int `json:"keys"`
 
-	// Prefix Counted are keys whose names begin with this, and the new key must be one of them.
+	// Prefix The quota counts the keys whose names begin with this prefix; the new key must be one of them.
 	Prefix string `json:"prefix"`
 }
 
@@ -81,10 +81,10 @@ type KeyRequest struct {
 	// Name The name of the key, which may not be empty.
 	Name string `json:"name"`
 
-	// Node `node` is the node that asks. The controller bounds its keys in each chain, so that other nodes have room. "": an unknown caller, whose keys are not bounded.
+	// Node `node` is the node that asks. The controller bounds the node's keys in each chain, so that other nodes have room. "": an unknown caller, whose keys are not bounded.
 	Node *string `json:"node,omitempty"`
 
-	// Quota If given, the key is added only within it.
+	// Quota If given, the key is added only within this quota.
 	Quota *KeyQuota `json:"quota,omitempty"`
 
 	// Value As in KeySpec. A key that exists already keeps its value.
@@ -99,10 +99,10 @@ type KeyState struct {
 	// Newest The newest accepted version; equal to the committed one where the slot is clean.
 	Newest string `json:"newest"`
 
-	// Request The request of that session.
+	// Request Number of that write's request in the session.
 	Request *uint32 `json:"request,omitempty"`
 
-	// Session Who wrote the newest accepted version.
+	// Session The session that wrote the newest accepted version.
 	Session *uint16 `json:"session,omitempty"`
 
 	// Status OK, NOT_FOUND, DIRTY, or UNREACHABLE if the switch did not answer.
@@ -123,13 +123,13 @@ type RequestedKey struct {
 	// Chain The name of its chain.
 	Chain string `json:"chain"`
 
-	// Created False: it was there already.
+	// Created False: the key existed already.
 	Created bool `json:"created"`
 
 	// Error In the answer to a list: why this key was not placed.
 	Error *Error `json:"error,omitempty"`
 
-	// KeyId By which packets name the key.
+	// KeyId The number by which packets name the key.
 	KeyId uint32 `json:"keyId"`
 
 	// Name The name of the key.
@@ -156,7 +156,7 @@ type RequestedKey struct {
 
 // Session Session is a session id and the number of its first request. That number is above all that any switch has recorded for earlier holders of the id. In the answer to a keepalive NextRequest is 0, because the holder knows which numbers it has used.
 type Session struct {
-	// Id Stands in the header of the session's packets.
+	// Id Is in the header of the session's packets.
 	Id uint16 `json:"id"`
 
 	// NextRequest The number of the first request; 0 in the answer to a keepalive.
@@ -177,10 +177,10 @@ type Sessions struct {
 
 // SessionsRequest SessionsRequest is the body of POST /v1/sessions.
 type SessionsRequest struct {
-	// Address `address` is the client's own IPv4 address in the network: the sessions can be used by that host alone, at its own port. It can be left out where hosts may use sessions that they have not leased.
+	// Address `address` is the client's own IPv4 address in the network. Only this host can use the sessions, and only at its own port of its switch. The address can be left out if hosts may use sessions that they have not leased.
 	Address *string `json:"address,omitempty"`
 
-	// Count How many sessions, 1 or more: a session has one write under way.
+	// Count How many sessions, 1 or more; each session has at most one write under way.
 	Count int `json:"count"`
 
 	// Owner For people: shown in events.

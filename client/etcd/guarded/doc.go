@@ -29,23 +29,23 @@
 //	handed on           a guard that one write leaves to the next keeps the first write's result
 //	remembered          what a gateway remembers of a slot holds only for the version in which it left the slot
 //	published late      a slot stays guarded until it has the write's result, though the client has its answer earlier
-//	session condition   a write that holds guards is a transaction on its session
-//	directory condition a write is a transaction on there being no newer placement than it knows (the fence)
+//	session condition   a write that holds guards is executed only if the session still exists
+//	directory condition a write is executed only if there is no newer placement than the gateway knows (the fence)
 //	give up             if it is not known whether etcd executed a write, its session is ended
 //	words               an error after which etcd may have executed a write does not count as a refusal
 //	publish CAS         publication replaces only the guard that this write acquired
 //	populate CAS        a reader's cell replaces only the version that it read before it asked etcd
 //	populate clear      only a clear slot is populated
-//	not found           a missing slot is not written to, and a write waits until the directory says so
+//	not found           a missing slot is not written to; a write waits until the directory shows that the placement ended
 //	lease               a key that is attached to a lease is not put into a slot
 //	header              an answer from a slot names no revision newer than the reading of the slot
 //
 // and those against writers of slots that are not gateways:
 //
 //	sealed              a cell that no gateway has sealed is not trusted
-//	seal key            nor a cell sealed for another key or another placement
-//	seal version        nor a cell sealed for another version of the slot
+//	seal key            a cell sealed for another key or another placement is not trusted
+//	seal version        a cell sealed for another version of the slot is not trusted
 //	clear once          a slot without a seal is clear only in the version in which placement made it
 //	forged stays        no gateway overwrites a forged cell, because a guard may have been there
-//	ahead               a slot newer than etcd's last answer gives no answer, and raises no revision
+//	ahead               a slot newer than etcd's last answer answers no read, and raises no revision
 package guarded

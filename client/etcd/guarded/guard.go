@@ -59,8 +59,8 @@ type guard struct {
 	before  []byte       // the cell that the slot had
 	after   []byte       // the cell to publish
 
-	// unknown: it is not known whether a CAS to the guard, expecting version was, was or will be
-	// executed.
+	// unknown: a CAS to the guard that expects the version was may have been executed, or may still
+	// be.
 	unknown bool
 	was     wire.Version
 }
@@ -139,8 +139,8 @@ func (s *Server) newGuard(lease int64, k placedKey) *guard {
 	return &guard{key: k, lease: lease, number: s.number.Add(1) & slotcodec.MaxNumber}
 }
 
-// take guards a key. Without an error the key is this write's, and one of release, publish and
-// orphan must follow.
+// take guards a key. If there is no error, this write has the key, and its caller must call
+// release, publish or orphan.
 func (s *Server) take(ctx context.Context, lease int64, k placedKey) (*guard, error) {
 	left, ok := s.queues.enter(ctx, s.Runtime, k, lease)
 	if !ok {
@@ -226,7 +226,7 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 	ask := breakAfter // when to ask whether the other gateway's session exists
 	limit := aliveFirst
 	asked := false    // the evictor was asked to evict the key
-	var nobodys error // the slot has a cell that no gateway has written
+	var nobodys error // not nil: the slot has a cell that no gateway has written
 	defer func() {
 		if waited > 0 {
 			s.Observer.GuardWait(waited)
@@ -313,9 +313,9 @@ func (s *Server) contend(ctx context.Context, g *guard) error {
 	}
 }
 
-// denied ends a write whose slot the switches do not let this gateway change. The right may have
-// been withdrawn between two copies of one CAS after the first was executed. Then a guard of this
-// session remains, which others can break when the session is gone.
+// denied ends a write whose slot the switches do not let this gateway change. If the first copy of
+// a CAS was executed, and the right was withdrawn before the second copy, a guard of this session
+// remains. Other gateways can break it when the session is gone.
 func (s *Server) denied(g *guard, why error) error {
 	s.Sessions.GiveUp(g.lease)
 	return status.Errorf(codes.PermissionDenied, "etcd-monitor: the switches do not let this host change the slot of %q, which is in the network, so it cannot be written from here: grant its principal the realm of etcd's keys, or write through a gateway; nothing was written: %v", g.key.Name, why)
@@ -348,7 +348,7 @@ func (s *Server) finishGuard(ctx context.Context, g *guard, how func(context.Con
 }
 
 // publishAll publishes the result of a write. If the next write of a key waits here, the slot stays
-// guarded for that one, which will publish its own result.
+// guarded for the next write, which will publish its own result.
 func (s *Server) publishAll(ctx context.Context, guards []*guard) {
 	var now []*guard
 	for _, g := range guards {

@@ -14,7 +14,7 @@ const mostLeft = 1024
 // first. If the slot has changed since, the CAS fails.
 type left struct {
 	mu    sync.Mutex
-	slots map[string]leftSlot // by the key's name
+	slots map[string]leftSlot // by the keys' names
 }
 
 // leftSlot is the cell that a write has left in the slot of a placement.

@@ -45,13 +45,13 @@ const (
 
 // Numbers of fields in etcd's messages (rpc.proto).
 const (
-	putKeyField      protowire.Number = 1 // of PutRequest
-	compareField     protowire.Number = 1 // of TxnRequest
-	successField     protowire.Number = 2 // of TxnRequest
-	headerField      protowire.Number = 1 // of all answers
-	succeededField   protowire.Number = 2 // of TxnResponse
-	responsesField   protowire.Number = 3 // of TxnResponse
-	putOpField       protowire.Number = 2 // in RequestOp and ResponseOp, like the following ones
+	putKeyField      protowire.Number = 1 // the field key of PutRequest
+	compareField     protowire.Number = 1 // the field compare of TxnRequest
+	successField     protowire.Number = 2 // the field success of TxnRequest
+	headerField      protowire.Number = 1 // the field header of all answers
+	succeededField   protowire.Number = 2 // the field succeeded of TxnResponse
+	responsesField   protowire.Number = 3 // the field responses of TxnResponse
+	putOpField       protowire.Number = 2 // a field of RequestOp and ResponseOp, as are the following ones
 	deleteOpField    protowire.Number = 3
 	txnOpField       protowire.Number = 4
 	mostFieldsOfAPut                  = 6 // number of fields of PutRequest

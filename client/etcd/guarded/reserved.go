@@ -83,8 +83,9 @@ func (s *Server) planCompare(all []*pb.Compare) (ways [][]*pb.Compare, err error
 	return ways, nil
 }
 
-// mostWays bounds the nested transactions that a transaction may become. It is enough for two such
-// conditions, if the reserved keys have one prefix. etcd would not accept many more.
+// mostWays bounds the nested transactions that a transaction may become. The bound allows two
+// conditions on ranges that span the reserved keys, if those have one prefix. etcd would not accept
+// many more nested transactions.
 const mostWays = 9
 
 // compareParts turns a condition on a range into conditions on its parts: the alternatives in which

@@ -16,7 +16,7 @@ type Key struct {
 type Change struct {
 	Key     string
 	Entry   Entry // Mod is the revision of the change
-	Deleted bool  // or cannot be read
+	Deleted bool  // the entry was deleted, or cannot be parsed
 }
 
 // Cache is the directory as of a revision. It is safe for concurrent use. A Follower fills it; so
@@ -49,8 +49,8 @@ func (c *Cache) Reset(revision int64, entries map[string]Entry) {
 	c.advance(revision)
 }
 
-// Apply makes changes, in their order. All changes up to the last one's revision that the cache
-// does not know must be among them; changes that it already knows are skipped.
+// Apply applies changes, in their order. They must include every change up to the last one's
+// revision that the cache does not know yet. Apply skips changes that the cache already knows.
 func (c *Cache) Apply(changes []Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 // kube-apiserver's --etcd-prefix says otherwise.)
 var Credentials = []string{"/registry/secrets/", "/kubernetes.io/secrets/", "/openshift.io/oauth/accesstokens/", "/openshift.io/oauth/authorizetokens/"}
 
-// Credential reports whether a key begins with one of them.
+// Credential reports whether a key begins with one of Credentials.
 func Credential(key string) bool {
 	return slices.ContainsFunc(Credentials, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }

@@ -48,9 +48,9 @@ func (s Store) Put(ctx context.Context, key string, e Entry, conditions ...clien
 	return e, nil
 }
 
-// Delete deletes the placement of a key that has the mod revision was. It fails with ErrChanged if
-// the key has another one by now, or none, or if a condition does not hold. After any other error
-// it is not known whether it was deleted.
+// Delete deletes the placement of a key if it has the mod revision was. It fails with ErrChanged if
+// the key has another placement by now, or none, or if a condition does not hold. After any other
+// error it is not known whether the placement was deleted.
 func (s Store) Delete(ctx context.Context, key string, was int64, conditions ...clientv3.Cmp) error {
 	name := Name(s.Prefix, key)
 	r, err := s.KV.Txn(ctx).If(append(slices.Clone(conditions),

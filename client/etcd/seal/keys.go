@@ -43,7 +43,7 @@ type Keys struct {
 
 	mu       sync.Mutex // held while etcd is asked
 	revision int64      // the mod revision that ring was read at
-	began    time.Time  // when etcd was last asked, with an answer
+	began    time.Time  // when the last request to etcd that was answered began
 }
 
 // NewKeys creates Keys that have read nothing yet. Ensure must succeed before anything is sealed.

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	directoryWait     = 5 * time.Second // for one attempt to read the directory of placed keys from etcd
+	directoryWait     = 5 * time.Second // timeout of one attempt to read the directory of placed keys from etcd
 	dictionariesEvery = time.Minute     // interval between checks for new dictionaries
 	resealEvery       = time.Hour       // interval at which all slots are searched for cells with an old key
 	resealSoon        = 5 * time.Second // interval between checks for a new key

@@ -196,7 +196,7 @@ func (c *Chains) Evict(key placement.Key, fault placement.Fault, reason string) 
 	}
 	c.evicted[key.ID] = evicted{now, was.told}
 	if fault == placement.SlotUnreachable {
-		fault = placement.NoFault // no fault means the same, and earlier controllers understand it
+		fault = placement.NoFault // NoFault has the same effect, and earlier controllers know it
 	}
 	c.work.Go(func() {
 		ctx, cancel := context.WithTimeout(c.ctx, askWait)

@@ -16,7 +16,7 @@ import (
 // dictionaries as of the last read. It is safe for concurrent use.
 type Library struct {
 	kv     clientv3.KV
-	prefix string // of the dictionaries
+	prefix string // prefix of the dictionaries' keys
 	codec  atomic.Pointer[Codec]
 	mu     sync.Mutex // held while etcd is asked
 }

@@ -17,8 +17,9 @@ const SealOverhead = 33
 // sealed.
 const LeastSlot = GuardSize + SealOverhead
 
-// Unsealed is the one slot that is not sealed: Clear, as placement writes it when it makes a slot.
-// It is valid only in the version that the placement names (placement.Entry.Version).
+// Unsealed is the only valid content of a slot that is not sealed: Clear, as placement writes it
+// when it makes a slot. It is valid only in the version that the placement names
+// (placement.Entry.Version).
 const Unsealed = string(rune(Clear))
 
 // ReadSlot reads the head of a slot, which is in plain text: its kind and, for a Value and an
@@ -45,8 +46,8 @@ func ReadSlot(slot []byte) (kind Kind, revision int64, size int, err error) {
 	return 0, 0, 0, fmt.Errorf("%w: a slot of %v", ErrMalformed, kind)
 }
 
-// CheckSlot checks a slot in some version, without opening it, for signs that no gateway and no
-// placement has written it. made is the version in which placement made the slot.
+// CheckSlot checks the content that a slot has in a version, without opening it, for signs that no
+// gateway and no placement has written it. made is the version in which placement made the slot.
 func CheckSlot(slot []byte, version, made uint64) error {
 	if string(slot) == Unsealed {
 		if version != made {

@@ -15,8 +15,8 @@ const DictionarySize = 16 << 10
 
 const (
 	minSamples = 16   // fewer values are not a representative sample
-	maxSamples = 4096 // from which the entropy tables are made
-	judges     = 128  // values by which the choice is judged
+	maxSamples = 4096 // maximum number of samples from which the entropy tables are made
+	judges     = 128  // number of samples whose compressed size judges a candidate
 	candidates = 48   // candidates tried in each round
 	trainSeed  = 0x4E43
 )

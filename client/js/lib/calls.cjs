@@ -25,9 +25,9 @@ const PING_INTERVAL = 15_000
 const WAKE_STEP = 10
 
 // The kinds of calls. write: the call has a side effect, so it must be executed only once. again:
-// it may nevertheless be executed twice, because an unknown lease expires by itself. lane: calls
-// that wait for other callers have their own lane, so that they do not take the room of other
-// calls. Calls that renew leases or release something wait for no room.
+// the write may nevertheless be executed twice, because an unknown lease expires by itself. lane:
+// calls that wait for other callers have their own lane, so that they do not take the room of
+// other calls. Calls that renew leases or release something wait for no room.
 const READ = { lane: 0, write: false, again: false }
 const WRITE = { lane: 0, write: true, again: false }
 const GRANT = { lane: 0, write: true, again: true }

@@ -6,7 +6,7 @@ const { jitter } = require('./calls.cjs')
 
 /**
  * Held is a lock, a leadership or a permit. `token` is its fencing token, a BigInt that grows with
- * each holder. `lost` resolves with the reason when it may be lost, and `signal` aborts.
+ * each holder. When it may be lost, `lost` resolves with the reason, and `signal` aborts.
  */
 class Held {
   constructor(client, back, answer, kept, options) {
@@ -38,14 +38,14 @@ class Held {
     if (kept.gone !== null) kept.lost(kept.gone)
   }
 
-  /** held reports whether it is certainly still held. */
+  /** held reports whether the lock, leadership or permit is certainly still held. */
   get held() {
     return !this.over && (this.kept === null || performance.now() < this.kept.until)
   }
 
   /**
-   * release releases it. If that fails, it expires with its lease. It throws if it was already
-   * lost. A second release does nothing.
+   * release releases the lock, leadership or permit. If that fails, it expires with its lease.
+   * release throws if it was already lost. A second release does nothing.
    */
   async release(options) {
     if (this.over) {

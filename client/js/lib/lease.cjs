@@ -26,7 +26,7 @@ class KeptLease {
     this.lives(began + this.ttl)
   }
 
-  /** lives sets the time until which it certainly exists. */
+  /** lives sets the time until which the lease certainly exists. */
   lives(until) {
     this.until = until
     const left = until - performance.now()

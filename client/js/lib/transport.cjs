@@ -103,7 +103,7 @@ function parse(line) {
     const message = JSON.parse(line)
     if (message !== null && typeof message === 'object') return message
   } catch {
-    // The error below reports it.
+    // The error below reports the invalid line.
   }
   throw new NodeError(Code.INTERNAL, `the server sent what is no message: ${JSON.stringify(line.slice(0, 80))}`)
 }

@@ -7,8 +7,8 @@ const { Event, compareVersions, name } = require('./values.cjs')
 
 /** After these errors, which are not a refusal, the watch is requested again. */
 const PASSING = new Set([Code.UNAVAILABLE, Code.TIMEOUT, Code.DRAINING, Code.INTERNAL])
-// Limits for the versions that a resumed watch sends, because the server counts each as a watch. It
-// reports the other keys again, and the client drops known versions.
+// Limits for the versions that a resumed watch sends, because the server counts each as a watch.
+// The server reports the other keys again, and the client drops known versions.
 const MAX_AFTER = 1024
 const MAX_AFTER_BYTES = 128 << 10
 // Number of deleted keys whose versions a watch remembers.
@@ -43,7 +43,7 @@ class Stream {
     this.timeout = options?.timeout ?? calls.timeout
   }
 
-  /** open requests it, now and on each new connection. */
+  /** open requests the stream, now and on each new connection. */
   open() {
     if (this.calls.closing) this.end(new NodeError(Code.CLOSED, 'the client is closed'))
     else if (this.signal?.aborted) this.aborted()
@@ -56,7 +56,7 @@ class Stream {
     return this
   }
 
-  /** start requests it on a connection. */
+  /** start requests the stream on a connection. */
   start(link) {
     if (this.ended) return
     clearTimeout(this.restartTimer)
@@ -86,7 +86,7 @@ class Stream {
     if (message.error || message.more !== true) this.restart()
   }
 
-  /** restart requests it again after a pause. Without a connection, the next connection does. */
+  /** restart requests the stream again after a pause, or on the next connection if there is none. */
   restart() {
     this.restartTimer = setTimeout(() => {
       if (!this.ended && this.calls.link !== null) this.start(this.calls.link)
@@ -94,7 +94,7 @@ class Stream {
     this.backoff = Math.min(this.backoff * 2, this.calls.maxBackoff)
   }
 
-  /** end ends it: iterators get the error why, or their end. */
+  /** end ends the stream: iterators get the error why, or their end. */
   end(why) {
     if (this.ended) return
     this.ended = true
@@ -146,7 +146,7 @@ class Watch extends Stream {
     if (options?.namespace) this.fields += `"namespace":${JSON.stringify(options.namespace)},`
     if (what.keys !== undefined) this.fields += `"keys":[${what.keys.map(name).join()}],`
     if (what.prefix !== undefined) this.fields += `"prefix":${JSON.stringify(String(what.prefix))},`
-    // The newest version of each key that the reader was given, or will be.
+    // The newest version of each key that the reader has got, or will get.
     this.known = new Map(Object.entries(what.after ?? {}))
     this.gone = new Set()
     this.events = new Map()

@@ -81,13 +81,13 @@ class Key:
     id: int
     """Its KEY_ID."""
     version_offset: int = 0
-    """Added to a version of the KEY_ID, in 64 bits, it gives the version of the name."""
+    """A version of the name is this number plus the version of the KEY_ID, in 64 bits."""
     unwritten: int = 0
     """The version of the name until the first write of the key; 0: the key was created with a
     value.
     """
     settled: float = 0.0
-    """For at least so many seconds the name has had no other KEY_ID."""
+    """The name has had no other KEY_ID for at least so many seconds."""
 
 
 class Admin:

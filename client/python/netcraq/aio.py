@@ -51,7 +51,7 @@ class _NoneLeft(Exception):
 
 
 class _Turns(Generic[_T]):
-    """A pool: a task takes a thing, uses it alone, and gives it back. Tasks get things in order."""
+    """A pool: one task at a time takes a thing, and gives it back. Tasks get things in order."""
 
     def __init__(self, things: Iterable[_T] = ()) -> None:
         self.free = deque(things)
@@ -263,8 +263,8 @@ class Client:
                 if e.status != Status.BAD_SESSION:
                     raise
                 taken = False
-                # A copy may have been executed while the session was still accepted. A CAS cannot
-                # be executed again then.
+                # A copy may have been executed while the session was still accepted. The key then
+                # has another version, so a CAS is not executed a second time.
                 if op != Op.CAS or self._lease is None or time.monotonic() + pause >= begun + self.timeout:
                     raise
             finally:
@@ -366,7 +366,7 @@ class Client:
                     raise Closed(f"{call.name}: the client was closed", outcome_unknown=writes and call.attempts > 0)
                 try:
                     self._socket.sendto(payload, call.address)
-                except OSError as e:  # also if the socket accepts no more packets at the moment
+                except OSError as e:  # the socket may also accept no more packets at the moment
                     call.unsent(e)
                 else:
                     call.attempts += 1
@@ -416,7 +416,7 @@ class Client:
                 if under is not None:
                     self._strangers[ident] = "{}:{}".format(*source)
             elif under is None:
-                continue  # for another copy, or for an abandoned request
+                continue  # the reply is for another copy, or for an abandoned request
             elif under.waits is not None and not under.waits.done():
                 under.waits.set_result((p, "{}:{}".format(*source)))
             elif len(under.early) < _EARLY:

@@ -91,7 +91,7 @@ class Denied(NetCRAQError):
 
 class Refused(NetCRAQError):
     """The switches answered BAD_SESSION (they do not accept the session, which is not used again)
-    or FULL, or the answer makes no sense; ``status`` is the status of the answer.
+    or FULL, or the answer is invalid; ``status`` is the status of the answer.
     """
 
     def __init__(self, message: str, status: int, *, outcome_unknown: bool = False) -> None:
@@ -247,8 +247,8 @@ class Client:
                 if e.status != Status.BAD_SESSION:
                     raise
                 left = self._drop(session)
-                # A copy may have been executed while the session was still accepted. A CAS cannot
-                # be executed again then.
+                # A copy may have been executed while the session was still accepted. The key then
+                # has another version, so a CAS is not executed a second time.
                 if (
                     op != Op.CAS
                     or not isinstance(self._session, SessionLease)

@@ -191,7 +191,8 @@ class Names:
 
     def _find(self, what: str, name: str, make: bool, deadline: float, uncertain: bool) -> tuple[Key | None, float]:
         """Asks the controller for the place of a key, and creates the key if wanted. Also returns
-        the time for which the name has had no other KEY_ID.
+        for how many seconds, at least, no KEY_ID but the present one (if any) has been in use for
+        the name.
         """
 
         def ask() -> tuple[Key | None, float]:
@@ -212,7 +213,7 @@ class Names:
 
     def _ask(self, what: str, question: Callable[[], T], deadline: float, uncertain: bool) -> T:
         """Repeats a request while the controller says that it will know soon, and for some time if
-        it does not answer.
+        the controller does not answer.
         """
         silent, pause = _now(), _FIRST_PAUSE
         while True:

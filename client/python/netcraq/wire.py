@@ -50,7 +50,9 @@ class Op(enum.IntEnum):
 
     @property
     def is_reply(self) -> bool:
-        """Whether its second byte is a status: it is a reply or a NOTIFY. An ACK has none."""
+        """Whether its second byte is a status. That is so for a reply and a NOTIFY. An ACK has no
+        status.
+        """
         return self is Op.NOTIFY or self in _REPLIES.values()
 
     @property

@@ -316,7 +316,7 @@ func (a *Allocator) sealFor(ctx context.Context, buffers [][]byte) {
 	}
 	for c, blocks := range has {
 		if len(blocks) < len(c.used) {
-			continue // its other allocations may still be written to
+			continue // other allocations in the chunk may still be written to
 		}
 		m, err := c.draft.Seal(ctx, "")
 		a.open = slices.DeleteFunc(a.open, func(o *chunk) bool { return o == c })

@@ -23,7 +23,7 @@ type connection struct {
 
 	mu      sync.Mutex
 	last    uint64
-	waiting map[uint64]chan answer // by request number: who gets its first answer
+	waiting map[uint64]chan answer // the callers that wait for a first answer, by request number
 	err     error                  // why the connection has ended
 }
 

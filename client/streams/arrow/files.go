@@ -431,12 +431,12 @@ func (f *Files) Decoded(ctx context.Context, key string, trusted bool,
 		return f.unpacked(f.enter(m), trusted)
 	}
 	passing.Close(a.fds)
-	defer a.conn.cancel(a.id) // other callers wait until then
+	defer a.conn.cancel(a.id) // concurrent callers with the same key wait until then
 	batch, err := decode(ctx)
 	if err != nil {
 		return nil, err
 	}
-	own := false // whether the caller gets the batch without the cache
+	own := false // the caller gets the batch directly, not from the cache
 	defer func() {
 		if !own {
 			batch.Release()

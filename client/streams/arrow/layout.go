@@ -117,7 +117,7 @@ func shapeOf(t arrow.DataType) (shape, error) {
 }
 
 // sizes returns the minimum length in bytes of each buffer of an array that ends with value n; the
-// target of offsets comes last. ok is false if these are impossibly large.
+// target of offsets comes last. ok is false if a length is impossibly large.
 func (s *shape) sizes(n uint64, last uint64) (of [3]uint64, ok bool) {
 	of[0] = (n + 7) / 8
 	switch s.form {

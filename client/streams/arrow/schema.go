@@ -15,9 +15,9 @@ import (
 // verifies the table first.
 
 const (
-	maxDepth       = 64      // of nested types
-	maxSchemas     = 64      // number of schemas that are remembered
-	maxSchemaBytes = 1 << 20 // their bytes; decoded schemas take a multiple
+	maxDepth       = 64      // maximum depth of nested types
+	maxSchemas     = 64      // maximum number of remembered schemas
+	maxSchemaBytes = 1 << 20 // maximum bytes of remembered schemas; decoded schemas take a multiple
 )
 
 // schemas remembers schemas by their bytes, because a stream's batches usually have the same
@@ -136,7 +136,7 @@ func (v *verifier) field(table uint64, n int) uint64 {
 		return 0
 	}
 	slot := uint64(4 + 2*n)
-	// this condition is the one in arrow-go's FlatBuffers, which does not use slot+2
+	// arrow-go's FlatBuffers has the same condition, and does not use slot+2
 	if size := v.half(uint64(vtable)); v.bad || slot >= size {
 		return 0
 	}

@@ -60,18 +60,18 @@ type NetcraqChainSpec struct {
 	// +optional
 	Slots int32 `json:"slots,omitempty"`
 	// LeaseMillis is the read lease in milliseconds: a switch that is cut off from the controller
-	// stops answering reads within it. 0: none, the paper's fail-stop assumption.
+	// stops answering reads within this time. 0: no lease, the paper's fail-stop assumption.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=60000
 	// +kubebuilder:validation:XValidation:rule="self == 0 || self >= 20",message="a lease is 0 (none) or 20 to 60000 ms"
 	// +kubebuilder:default=200
 	LeaseMillis int32 `json:"leaseMillis"`
 	// NodeSelector selects the nodes that may be members: those with all these labels. Without it
-	// all nodes may.
+	// all nodes may be members.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-	// ExcludedNodes may not be members, whatever their labels. One that is a member is taken out.
+	// ExcludedNodes may not be members, whatever their labels. An excluded member leaves the chain.
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=253
@@ -84,12 +84,12 @@ type NetcraqChainSpec struct {
 	Placement Placement `json:"placement,omitzero"`
 }
 
-// Placement says which keys of etcd's a chain serves.
+// Placement says which etcd keys a chain serves.
 //
 // +kubebuilder:validation:XValidation:rule="self.policy != 'None' || !has(self.pins) || size(self.pins) == 0",message="with the policy None nothing is placed, so there can be no pins"
 type Placement struct {
-	// Policy is Hot (the keys that are read most, and the pinned ones), Pinned (only those) or
-	// None.
+	// Policy is Hot (the keys that are read most, and the pinned keys), Pinned (only the pinned
+	// keys) or None.
 	// +kubebuilder:validation:Enum=Hot;Pinned;None
 	// +kubebuilder:default=Hot
 	Policy PlacementPolicy `json:"policy,omitempty"`

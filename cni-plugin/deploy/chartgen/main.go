@@ -2,7 +2,7 @@
 // output for cni-plugin/deploy, with the chart's values in the places where operators differ.
 //
 //	go run . -write     write them into ../chart
-//	go run .            say whether they are what they should be
+//	go run .            report differences between them and the manifests
 //
 // So there is one set of manifests. TestSameObjects has Helm render the chart, and compares the
 // objects with kustomize's.

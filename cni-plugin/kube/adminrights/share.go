@@ -61,7 +61,7 @@ func (s *Share) wait(r *http.Request) error {
 type listShare struct {
 	of   time.Duration // each list costs this multiple of its duration
 	turn chan struct{} // capacity for the one list that runs
-	rate *rate.Limiter // of lists, however short they are
+	rate *rate.Limiter // limits the rate of lists, however short they are
 	free time.Time     // when the cost of all past lists is paid; only the running list uses it
 }
 

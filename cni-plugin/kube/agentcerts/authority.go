@@ -55,7 +55,7 @@ const lookForCertificates = 30 * time.Second
 
 // Authorities maintains the Secret and the ConfigMap.
 type Authorities struct {
-	read      client.Reader // past the cache
+	read      client.Reader // bypasses the cache
 	write     client.Writer
 	namespace string
 	now       func() time.Time
@@ -136,7 +136,7 @@ func (a *Authorities) Maintain(ctx context.Context) error {
 			delete(s.Annotations, ReplaceAnnotation)
 		}
 		if err := save(); err != nil {
-			return fmt.Errorf("the Secret %s: %w", key, err) // or another agent was faster
+			return fmt.Errorf("the Secret %s: %w", key, err) // the error may mean that another agent was faster
 		}
 		a.log.Info("the agents' authority", "step", what)
 		there = true

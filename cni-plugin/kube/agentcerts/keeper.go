@@ -158,7 +158,7 @@ func (k *Keeper) obtain(ctx context.Context, role identity.Role) error {
 	}
 	for _, condition := range c.Status.Conditions {
 		if condition.Type == certificates.CertificateDenied || condition.Type == certificates.CertificateFailed {
-			if time.Since(a.when) > lookForCertificates { // then the keeper makes a new request
+			if time.Since(a.when) > lookForCertificates { // in that case the keeper makes a new request
 				delete(k.asked, role)
 			}
 			return fmt.Errorf("the request %s was refused: %s", a.name, condition.Message)

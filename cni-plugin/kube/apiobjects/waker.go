@@ -19,7 +19,7 @@ import (
 var Everything = handler.EnqueueRequestsFromMapFunc(
 	func(ctx context.Context, _ client.Object) []reconcile.Request { return One(ctx) })
 
-// One returns that request.
+// One returns the request that Everything maps events to.
 func One(context.Context) []reconcile.Request { return []reconcile.Request{{}} }
 
 // Named are requests for objects without a namespace.

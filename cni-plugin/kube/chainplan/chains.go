@@ -24,7 +24,7 @@ import (
 
 const (
 	// formWait is the time that a new chain waits for its requested number of nodes. After that it
-	// forms with the existing ones.
+	// forms with the nodes that exist.
 	formWait = 30 * time.Second
 	// leastMembers is the minimum number of members for forming a chain, because writes that only
 	// one switch has acknowledged are lost with it.

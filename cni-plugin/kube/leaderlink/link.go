@@ -35,8 +35,8 @@ const (
 
 // Beat and Wait are the timeouts by which each end detects that the other one has gone.
 const (
-	Beat = 5 * time.Second // of silence, after which the other end is probed
-	Wait = 5 * time.Second // for the answer to a probe, and for making a connection
+	Beat = 5 * time.Second // time of silence after which an end probes the other one
+	Wait = 5 * time.Second // timeout for the answer to a probe, and for making a connection
 	// atOnce limits the concurrent requests of one node at the leader.
 	atOnce = 64
 	// othersAtOnce limits the concurrent requests other than renewals (PUT). The remaining streams

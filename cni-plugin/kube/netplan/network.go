@@ -66,7 +66,7 @@ type Cluster struct {
 	PodRate int              // maximum rate of a pod's port, in packets a second; 0: no limit
 	Chained bool             // another plugin gives pods their addresses
 	Chains  []Chain
-	// Hosts are the nodes that had the hosts' addresses in the last network.
+	// Hosts has, for the address of each host in the last network, the node that listed the host.
 	Hosts map[netip.Addr]string
 }
 

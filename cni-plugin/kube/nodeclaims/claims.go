@@ -39,8 +39,8 @@ func New(a nodeview.Addressing, chained bool) *Claims {
 // claim is an address or a prefix that a node claims.
 type claim struct {
 	node    string
-	address netip.Addr   // either this
-	prefix  netip.Prefix // or this
+	address netip.Addr   // either the claimed address
+	prefix  netip.Prefix // or the claimed prefix
 }
 
 // acceptedClaims are the accepted claims.

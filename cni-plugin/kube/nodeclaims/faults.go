@@ -30,7 +30,7 @@ const (
 	PodIPElsewhere   = "pod-ip-elsewhere" // an address that is not one of the node's own pods
 	PodIPTaken       = "pod-ip-taken"     // an address that another host has
 	WrongPodPort     = "pod-port"         // a port that is not for pods, or another pod's
-	WrongPodMAC      = "pod-mac"          // not a MAC address, or another host's
+	WrongPodMAC      = "pod-mac"          // not a MAC address, or the MAC address of another host
 	PodWithoutIPv4   = "pod-without-ipv4" // a pod that requests the fast path, which needs IPv4
 	TooManyPods      = "too-many-pods"    // more entries than a switch has ports for pods
 	TooManyInNetwork = "network-full"     // more hosts than the switches' tables hold

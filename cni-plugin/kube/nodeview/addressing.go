@@ -34,7 +34,7 @@ func (a Addressing) OfNode(n Node) (netip.Addr, error) {
 	return a.OfHost(n.Number)
 }
 
-// OfHost is that address in the switches' prefix, for a node's number.
+// OfHost is OfNode's address in the switches' prefix, for the node with a number.
 func (a Addressing) OfHost(number int32) (netip.Addr, error) {
 	return nth(a.Switches, uint32(v1alpha1.MaxNodes+1+number))
 }

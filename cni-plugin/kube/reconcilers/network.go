@@ -31,7 +31,7 @@ type networkReconciler struct {
 	in      *term                // the term of the following fields
 	since   map[string]time.Time // when each unformed chain was first seen
 	program topology.ProgramSpec
-	hosts   map[netip.Addr]string // the nodes that have the hosts' addresses
+	hosts   map[netip.Addr]string // for each host's address, the node that listed the host
 	report  nodeclaims.Report
 }
 
@@ -297,7 +297,7 @@ func (n *networkReconciler) spec(
 	return spec, append(wrong, more...), err
 }
 
-// hostsByNode returns the nodes that have the hosts' addresses.
+// hostsByNode returns, for each host's address, the node that listed the host.
 func hostsByNode(spec topology.Spec) map[netip.Addr]string {
 	out := map[netip.Addr]string{}
 	for _, h := range spec.Hosts {

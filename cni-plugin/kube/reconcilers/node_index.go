@@ -21,8 +21,8 @@ import (
 // gets another index.
 type NodeIndexes struct {
 	client    client.Client
-	fresh     client.Reader // bypasses the cache: indexes are assigned by the API server's current state
-	elsewhere bool          // the switches are not on the nodes: only nodes from before that have an index
+	fresh     client.Reader // bypasses the cache, because indexes are assigned by the API server's current state
+	elsewhere bool          // the switches are not on the nodes, so only nodes that had an index before keep one
 	// inChain returns a function that reports whether a chain still needs a node's switch; nil:
 	// this agent does not lead.
 	inChain func(context.Context) (func(node string) bool, error)
@@ -109,8 +109,8 @@ func (r *NodeIndexes) assign(ctx context.Context, name string) error {
 	return nil
 }
 
-// concerned are the nodes that a NetcraqNode's creation, change or deletion affects: its own, those
-// with the same index, and those without one.
+// concerned are the nodes that a NetcraqNode's creation, change or deletion affects: its own node,
+// those with the same index, and those without one.
 func (r *NodeIndexes) concerned(ctx context.Context, o client.Object) []reconcile.Request {
 	names := []string{o.GetName()}
 	nodes, err := nodeview.List(ctx, r.client)

@@ -47,7 +47,7 @@ const (
 //
 //	Node, NetcraqNode ──▶ NodeIndexes    a node's index
 //	ServiceAccount ─────▶ fastpath       whether its pods may use the fast path
-//	all of them ────────▶ network        what the controller is told of (one for all)
+//	all of them ────────▶ network        the controller's network (one object for all)
 //	                        │ plan
 //	NetcraqChain ───────────┼──▶ chains      finalizer, status
 //	                        ├──▶ membership  a chain's next step, or emptying it

@@ -20,7 +20,7 @@ import (
 // Options configure an agent that may lead.
 type Options struct {
 	Lead
-	Config    *rest.Config // of the API server
+	Config    *rest.Config // how to reach the API server
 	Self      podroutes.Node
 	Namespace string // the agents' namespace
 	Dir       string // folder for the controller's program
@@ -34,7 +34,7 @@ type Options struct {
 	Chained   bool // another plugin makes the pods' network
 
 	TLS    *tls.Config        // the agent's configuration as a controller
-	Claims *nodeclaims.Claims // of the nodes
+	Claims *nodeclaims.Claims // the nodes' claims to addresses and prefixes
 	// Quota is the maximum number of keys of a namespace, whatever a node requests.
 	Quota func(namespace string) int
 
@@ -53,7 +53,7 @@ type Lead struct {
 	Admin adminserver.Config // where the admin API is served, for netcraqctl and the node's gateway
 	// PodRate is the maximum rate of NetCRAQ packets at a pod's port, per second; 0: no limit.
 	PodRate int
-	// Durable has the gateways for the node API's durable keys; if it is empty there are no such
-	// keys.
+	// Durable names the gateways for the node API's durable keys; if it is empty, there are no
+	// durable keys.
 	Durable durable.Access
 }

@@ -21,9 +21,9 @@ type term struct {
 	*leader.Term
 
 	mu        sync.Mutex
-	plan      map[string]chainplan.Plan            // by the chain's name; nil: the network reconciler has not run yet
-	recorded  map[string][]string                  // as in the Term, without deleted chains
-	inherited map[string]v1alpha1.NetcraqChainSpec // as in the Term, without chains that run again
+	plan      map[string]chainplan.Plan            // plans by chain name; nil: the network reconciler has not run yet
+	recorded  map[string][]string                  // Term.Recorded without deleted chains
+	inherited map[string]v1alpha1.NetcraqChainSpec // Term.Inherited without chains that run again
 	back      *rejoin.Tracker                      // tracks when switches that are not members come back
 	began     time.Time                            // start of the term
 }
@@ -92,10 +92,10 @@ func (t *term) inherits(chain string) bool {
 	return ok
 }
 
-// emptied reports whether a chain that is to be removed holds no keys, and no gateway looks for one
-// there. If the controller ended earlier, no one could take the keys out, and gateways would wait
-// for that. left are the keys that the placement does not remove; it removes etcd's keys in the
-// right order.
+// emptied reports whether a chain that is to be removed holds no keys, and no gateway looks for a
+// key there. If the controller ended earlier, no one could take the keys out, and gateways would
+// wait for that. left are the keys that the placement does not remove; it removes etcd's keys in
+// the right order.
 func (t *term) emptied(ctx context.Context, chain string) (empty bool, left []admin.Key, err error) {
 	h := t.Hosted()
 	if h == nil {

@@ -49,8 +49,8 @@ type Rules struct {
 	// dropped.
 	FailOpen bool
 	// Rate is the maximum number of packets a second that the queue takes from one address of a pod
-	// of this node. For any other address it is farTimes as many. The kernel drops the rest. 0: no
-	// limit.
+	// of this node. From any other address it takes farTimes as many. The kernel drops the rest. 0:
+	// no limit.
 	Rate uint32
 }
 
@@ -166,7 +166,7 @@ func SetUnselected(interfaces []string) error {
 
 func unselectedSet(t *nftables.Table) *nftables.Set {
 	return &nftables.Set{Table: t, Name: unselected, KeyType: nftables.TypeIFName, HasTimeout: true,
-		KeyByteOrder: binaryutil.NativeEndian} // for nft list
+		KeyByteOrder: binaryutil.NativeEndian} // so that nft list shows the names
 }
 
 // interfaceName is an interface's name in the form that the kernel compares.

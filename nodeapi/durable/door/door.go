@@ -64,10 +64,10 @@ const (
 const (
 	streams      = 256     // requests under way, including watch streams
 	watchStreams = 4       // watches on one watch stream
-	watches      = 1024    // watches; a store has one for each namespace
-	messageBytes = 1 << 20 // of a request
+	watches      = 1024    // watches; a store uses one for each namespace
+	messageBytes = 1 << 20 // maximum size of a request
 	valuesAtOnce = 64      // entries with values that one range request may return
-	namesAtOnce  = 1000    // entries without
+	namesAtOnce  = 1000    // entries without values that one range request may return
 	opsAtOnce    = 128     // operations in a transaction, as in etcd
 	// bytes of an entry's name, which consists of the prefix, a namespace and a key
 	maxName       = 400

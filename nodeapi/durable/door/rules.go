@@ -56,7 +56,7 @@ func (v *visit) mayWatch(r *pb.WatchCreateRequest) error {
 type making struct {
 	namespace string
 	keys      int
-	counted   int64 // the revision that it expects the namespace's durable.MadeName to have
+	counted   int64 // the transaction requires that the namespace's durable.MadeName has this revision
 }
 
 // mayTxn reports whether a node may send this transaction. It may read, write existing keys, each
@@ -79,7 +79,7 @@ func (v *visit) mayTxn(r *pb.TxnRequest) (made making, size int, err error) {
 			return made, 0, err
 		}
 	}
-	// the operations for failed conditions, which have no conditions themselves
+	// the operations to execute if a condition fails, which have no conditions of their own
 	for _, op := range r.Failure {
 		if err := v.mayRead(op); err != nil {
 			return made, 0, err
@@ -141,7 +141,8 @@ func isKey(entry []byte) string {
 	return ns
 }
 
-// find returns the first condition on a key that satisfies is, or nil.
+// find returns the first condition on key for which the function is returns true, or nil if there
+// is none.
 func find(all []*pb.Compare, key []byte, is func(*pb.Compare) bool) *pb.Compare {
 	for _, c := range all {
 		if bytes.Equal(c.Key, key) && is(c) {
@@ -151,7 +152,7 @@ func find(all []*pb.Compare, key []byte, is func(*pb.Compare) bool) *pb.Compare 
 	return nil
 }
 
-// isThere reports whether a condition holds for no key without an entry.
+// isThere reports whether a condition can hold only for a key that has an entry.
 func isThere(c *pb.Compare) bool {
 	switch {
 	case c.Target == pb.Compare_CREATE && c.Result == pb.Compare_GREATER:
@@ -163,7 +164,7 @@ func isThere(c *pb.Compare) bool {
 	return c.Target == pb.Compare_VALUE && c.Result == pb.Compare_NOT_EQUAL
 }
 
-// isNot reports whether a condition holds only for keys without an entry.
+// isNot reports whether a condition can hold only for a key that has no entry.
 func isNot(c *pb.Compare) bool {
 	return c.Target == pb.Compare_CREATE && c.Result == pb.Compare_EQUAL && c.GetCreateRevision() == 0
 }

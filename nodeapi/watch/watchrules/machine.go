@@ -34,7 +34,7 @@ type Config struct {
 	Round    time.Duration // interval between reads of a key of which the network sends notifications
 	Unhelped time.Duration // interval between reads of any other key
 	Retry    time.Duration // pause after a failed read; it doubles each time, up to Unhelped
-	Suspect  time.Duration // between two reads of all keys of a chain that gaps cause
+	Suspect  time.Duration // minimum time between two reads of all keys of a chain because of gaps in its notifications
 	Reads    int           // maximum number of reads under way
 }
 
@@ -54,7 +54,7 @@ type Read struct {
 // Machine is the state of all watches of a node. It is not safe for concurrent use.
 type Machine struct {
 	config   Config
-	begun    Ticket // of the read that began last
+	begun    Ticket // the read that began last
 	made     uint64 // number of keys ever made
 	keys     map[store.Key]*key
 	ids      map[wire.Key]*key
@@ -63,7 +63,7 @@ type Machine struct {
 	reads    map[Ticket]*key // reads under way; nil: the key has no more followers
 	due      schedule        // keys without a read under way, ordered by the time of the next read
 	ready    []Watcher
-	named    []wire.Key // KEY_IDs that have been assigned to a key, or taken from it
+	named    []wire.Key // KEY_IDs that were assigned to a key, or taken from it, since Named was last called
 	counts   Counts
 }
 
@@ -77,8 +77,8 @@ type key struct {
 	// Versions belong to a KEY_ID. Reads of a key do not overlap, and each is linearizable. So a
 	// later read finds no older state, whatever its version is.
 	life uint64
-	// version is the newest version found. If a key no longer exists, it is found at version 0, and
-	// is reported at one above its last version, because the version of its removal was higher.
+	// version is the newest version found. A key that no longer exists is found at version 0. It is
+	// reported at one above its last version, because the version of its removal was higher.
 	version   wire.Version
 	followers []*follower
 	waiting   int // number of followers that wait for the end of a read that began after they came
@@ -95,7 +95,7 @@ type follower struct {
 	watcher *watcher
 	key     *key
 	place   int    // index among the key's followers
-	since   Ticket // the last read that had begun when it came; a later one is fresh enough to report
+	since   Ticket // the last read that had begun when the follower came; a later one is fresh enough to report
 	fresh   bool
 	has     bool // the watcher has a version: from after, or from a report
 	after   wire.Version
@@ -128,8 +128,8 @@ type chain struct {
 
 // Counts is the numbers of newer versions of known keys, by how they were found.
 type Counts struct {
-	Notified uint64 // notifications
-	Old      uint64 // notifications without a newer version
+	Notified uint64 // by notifications
+	Old      uint64 // by notifications without a newer version
 	Read     uint64 // by reads of keys of which the network sends no notifications
 	Repaired uint64 // by reads of other keys: the notification was lost or late
 }

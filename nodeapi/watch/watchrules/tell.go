@@ -48,8 +48,9 @@ func (m *Machine) offer(f *follower) {
 func (f *follower) lacks() bool {
 	now := &f.key.newest
 	if !f.told {
-		// The first read is not older than any earlier report to any watcher. So a lower version
-		// than the watcher's belongs to another life of the key, and is news.
+		// The first read is at least as new as every earlier report to any watcher. So if its
+		// version is below the watcher's, the name has got another KEY_ID since (key.life), and the
+		// change must be reported.
 		return !f.has || now.Version != f.after && f.key.version != f.after
 	}
 	if !f.last.found && !now.Found && now.Version <= f.last.version {

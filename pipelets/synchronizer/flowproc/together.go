@@ -16,7 +16,7 @@ import (
 const (
 	// lookEvery is the interval between checks of the memory of all processes.
 	lookEvery = 20 * time.Millisecond
-	// leastTogether is the minimum of their joint limit: the limit of one process.
+	// leastTogether is the minimum of the processes' joint limit: the limit of one process.
 	leastTogether = memory
 )
 

@@ -38,7 +38,7 @@ type answer struct {
 	Missing bool   // the process does not have the batch
 	Took    time.Duration
 	Next    exactlyonce.Table
-	Text    []byte // of the rows, as in records
+	Text    []byte // keys and values of the rows, as in records
 	Lengths []uint32
 }
 

@@ -16,7 +16,7 @@ type Progress struct {
 	State     exactlyonce.State // the destination's last known state
 	Written   uint64            // records read and written since the worker began
 	Behind    time.Time         // since when there have been unwritten records; zero: there are none
-	LastError string            // also after a recovery
+	LastError string            // the last error, even after a recovery
 }
 
 // worker copies from one source to one destination of a pipelet.

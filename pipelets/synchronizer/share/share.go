@@ -76,8 +76,8 @@ type flowKey struct{ namespace, query string }
 type shared struct {
 	flow     *flowproc.Flow
 	members  int
-	alone    bool // the flow is slow: each worker runs it in its own DuckDB,
-	patience int  // until it was quick for this number of batches
+	alone    bool // the flow is slow, so each worker runs it in its own DuckDB
+	patience int  // number of consecutive quick batches after which the workers share the flow again
 	results  map[string]*result
 	order    []string // the batches of the results, the oldest first
 }

@@ -134,7 +134,7 @@ func (s *session) next(ctx context.Context, from exactlyonce.Position, last int6
 // windows is the state of a member that reads windows.
 type windows struct {
 	tick int64    // tick of the last written window
-	cut  bool     // ... and the window has not ended: the next records are a part of it
+	cut  bool     // the window of tick has not ended: the next records are a part of it
 	own  *session // reads for this worker, while the group lacks its position
 	// The last read window is kept, because it may be written in parts and retried.
 	from    exactlyonce.Position

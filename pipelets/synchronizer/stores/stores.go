@@ -67,7 +67,7 @@ func Name(s pipeletapi.Store) string {
 	if s.Stream != nil {
 		return "stream:" + s.Stream.Namespace + "/" + s.Stream.Name
 	}
-	return s.Etcd.Prefix // without its kind, for compatibility with destinations of the first version
+	return s.Etcd.Prefix // without the store's kind, for compatibility with destinations of the first version
 }
 
 // Overlap reports whether a source contains the written part of a destination, as far as their

@@ -924,7 +924,9 @@ class Registration(_Given):
 
     @property
     def lease(self) -> str:
-        """The lease to which it is bound. Another registration changes it."""
+        """The lease to which the instance is bound. It changes if the client registers the instance
+        again.
+        """
         return self._kept.id if self._kept is not None else self._own
 
     async def _register(self, timeout: float | None) -> None:

@@ -550,7 +550,7 @@ class Held:
 
     @property
     def error(self) -> NodeError | None:
-        """Why it was lost, or None."""
+        """Why the lock, leadership or permit was lost, or None."""
         return self._held.error
 
     def release(self, timeout: float | None = None) -> None:
@@ -584,7 +584,9 @@ class Registration:
 
     @property
     def lease(self) -> str:
-        """The lease to which it is bound. Another registration changes it."""
+        """The lease to which the instance is bound. It changes if the client registers the instance
+        again.
+        """
         return self._registration.lease
 
     def deregister(self, timeout: float | None = None) -> None:

@@ -193,7 +193,7 @@ class Link:
     inbox: bytes = b""
     out: bytearray = field(default_factory=bytearray)
     queued: int = 0  # bytes that were ever put into out
-    waiting: bool = False  # until the socket accepts more
+    waiting: bool = False  # nothing is written until the socket accepts more
     leaving: bool = False  # it ends when its calls under way are answered
     heard: bool = False  # something was received since the last check
     asked: bool = False  # a ping was sent at the last check
@@ -578,7 +578,7 @@ class Engine:
             answer = read_line(line)
             which = answer.get("id", 0)
             if which not in (mine, 0):
-                continue  # from a newer server
+                continue  # the message is from a newer server
             if answer.get("error") is not None:
                 raise error_of(answer["error"])
             if which == mine:
@@ -687,7 +687,7 @@ class Engine:
         if (which == 0 or error is not None) and self._notice(link, which, call, answer):
             return
         if call is None:
-            return  # from a newer server, or its caller has stopped waiting
+            return  # the answer is from a newer server, or its caller has stopped waiting
         if call.stream is not None:
             call.stream.tell(answer)
             return

@@ -66,8 +66,8 @@ class Item:
 @dataclass(frozen=True, slots=True)
 class Page:
     """A page of a list: ``items`` in the order of their names. ``cursor`` is the cursor of the next
-    page, or "" if this is the last one. Only the last page is certain to be the end: others may
-    have few items, or none.
+    page, or "" if this is the last one. A page may have few items, or none, although more pages
+    follow.
     """
 
     items: list[Item]

@@ -43,9 +43,9 @@ class Piece:
 
 
 Find = Callable[[int, int], Piece | None]
-"""Returns the file that contains a range of memory, given by address and length."""
+"""A function that returns the file that contains a range of memory, given by address and length."""
 Open = Callable[[list[tuple[bytes, int]]], list[pa.Buffer]]
-"""Maps files, given by names and lengths."""
+"""A function that maps files, given by names and lengths."""
 
 
 class _Exported(ctypes.Structure):

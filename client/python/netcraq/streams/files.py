@@ -33,8 +33,8 @@ KEPT = 128
 last.
 """
 LET_GO, LET_GO_BYTES = 16, 32 << 20
-"""Maximum number, and bytes, of released files that the node may still hold for the program. They
-are given back together with the next request.
+"""Maximum number, and bytes, of released files that the node may still hold for the program. The
+program gives them back together with its next request.
 """
 AT_MOST = 256
 """Maximum number of files that one request gives back."""
@@ -270,12 +270,12 @@ class Files:
         return answer
 
     def _over(self, request: int, generation: int) -> None:
-        """Let a request end later. It may be called anywhere, even during another request."""
+        """Let a request end later. Any code may call it, even during another request."""
         self._released.append((request, generation))
         self._settle()
 
     def _let_go(self, file: tuple[str, int], generation: int) -> None:
-        """Release a file. Like _over, but it may wait for the next request."""
+        """Release a file. Like _over, but the release may wait for the next request."""
         self._unused.append((file, generation))
         self._settle()
 
@@ -454,7 +454,9 @@ class Files:
         return self._enter(self._adopt(*answer))
 
     def _ask_for(self, data: dict[str, Any]) -> tuple[dict[str, Any], list[int], int]:
-        """Open files, and give back others. The result belongs to a connection."""
+        """Open files, and give back others. The last result is the number of the connection that
+        holds the files.
+        """
         with self._lock:
             self._flush()
             _, told, fds = self._exchange("openFiles", {**data, "giveBack": self._taken()})
@@ -463,7 +465,7 @@ class Files:
         return told, fds, generation
 
     def _keep(self, mapped: Mapped) -> None:
-        """Keep a file mapped that will be written again."""
+        """Keep another program's rewritable file mapped, because its maker will write it again."""
         with self._lock:
             self._kept[mapped.name] = mapped
             self._kept.move_to_end(mapped.name)

@@ -91,8 +91,8 @@ def _life(incarnation: str) -> int:
 
 
 def _done(client: node.Client, destination: str) -> tuple[int, int, int]:
-    """The offset of the next record, the mark of the last one, and the number of records with that
-    mark.
+    """The offset of the destination's next record, the mark of its last record, and the number of
+    its records with that mark.
     """
     state, _ = _one(client, destination)
     oldest, following = int(state["oldest"]), int(state["next"])

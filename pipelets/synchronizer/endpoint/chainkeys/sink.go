@@ -24,7 +24,7 @@ type Sink struct {
 	link
 	spec    pipeletapi.Chain
 	key     string
-	version node.Version // of the key with the position
+	version node.Version // version of the key that holds the position
 	saved   saved
 }
 
@@ -38,9 +38,9 @@ type saved struct {
 // intent is a planned write of a row, on the condition that its key has Version.
 type intent struct {
 	Key     uint64       `json:"k"` // hash of the key
-	Value   uint64       `json:"h"` // ... and of the value
+	Value   uint64       `json:"h"` // hash of the value
 	Version node.Version `json:"v"`
-	Until   uint64       `json:"u"` // total number of rows after which it is certainly done
+	Until   uint64       `json:"u"` // when the total number of rows has reached this, the write is certainly done
 }
 
 // NewSink makes a destination. name identifies the pipelet and its source.

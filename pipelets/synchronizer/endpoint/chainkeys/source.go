@@ -121,7 +121,7 @@ func (s *Source) begin(ctx context.Context, from exactlyonce.Position) error {
 	return nil
 }
 
-// record makes a record of an event. Its position is the one after it.
+// record makes a record of an event. The record's position is the one after the event.
 func (s *Source) record(e node.Event) (r endpoint.Record, err error) {
 	key := strings.TrimPrefix(e.Key, s.spec.Prefix)
 	known := maps.Clone(s.known)

@@ -37,7 +37,7 @@ const (
 type Source struct {
 	folder string
 	open   *reading
-	at     exactlyonce.Position // of the last returned record
+	at     exactlyonce.Position // position of the last returned record
 }
 
 // NewSource makes a source.

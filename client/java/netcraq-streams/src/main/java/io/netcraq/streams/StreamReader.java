@@ -43,8 +43,8 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
     /** A way to get records. After a temporary error it ends, and is started again. */
     interface Way {
         /**
-         * The next batch. Null: there was none before the deadline (of System.nanoTime), or it was
-         * woken.
+         * The next batch. Null: no batch came before the deadline (of System.nanoTime), or the
+         * reader was woken.
          */
         Batch read(long deadline) throws IOException;
 
@@ -76,7 +76,10 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
         return System.nanoTime() + nanos;
     }
 
-    /** Connects, until a deadline. If it is woken, there is no way afterwards. */
+    /**
+     * Connects, until a deadline. If the reader is woken meanwhile, it has no {@link Way}
+     * afterwards.
+     */
     private void begin(long deadline) throws IOException {
         for (long pause = FIRST_PAUSE_MILLIS; ; pause = Math.min(2 * pause, MAX_PAUSE_MILLIS)) {
             IOException error;
@@ -117,7 +120,7 @@ public final class StreamReader implements AutoCloseable, Iterable<Batch> {
 
     /**
      * Returns the next batch, for which it waits without a limit. Releases the previous batch.
-     * Null: it was woken.
+     * Null: the reader was woken.
      */
     public Batch next() throws IOException {
         return next(Duration.ofDays(3650));
