@@ -96,7 +96,7 @@ func (m *Machine) shadow(now Time, c *change) {
 }
 
 // joinerUp handles the return of a switch that was emptied. If the connection to it was lost
-// meanwhile, it is not known whether it was emptied, and the machine requests that again.
+// meanwhile, it is not known whether the switch was emptied, and the machine requests Erase again.
 func (m *Machine) joinerUp(now Time, sw string) {
 	switch c := m.change; {
 	case !m.erasing() || c.joiner != sw:

@@ -28,9 +28,9 @@ var (
 	ErrFull     = errors.New("not enough sessions are free")
 )
 
-// Gap is how many requests an earlier holder may have sent that no switch had recorded yet when the
-// switches were read. A new lease's numbers avoid these, so that they are not mistaken for the new
-// holder's.
+// Gap is the maximum number of requests of an earlier holder that no switch has recorded when the
+// controller reads the switches. A new lease's numbers avoid these, so that they are not mistaken
+// for the new holder's.
 const Gap = 1024
 
 // Begin chooses the initial value of a session's record for a new lease. The holder's first request

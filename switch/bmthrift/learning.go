@@ -17,7 +17,7 @@ type Publisher interface {
 }
 
 const (
-	// BMv2's defaults: one notification per sample.
+	// BMv2's defaults. With these there is one notification per sample.
 	defaultSamples = 1
 	defaultWait    = time.Second
 	// maxSamples bounds a notification, and maxUnacked the samples that are kept until a listener

@@ -67,7 +67,8 @@ func (p *Pipeline) enqueueAtRate(st *packet.State) {
 	heap.Push(&room.ready[st.Priority], waiter{st, q, q.last, room.order, p.obs.LastNumber()})
 }
 
-// depart removes the packet that may leave its queue next at now; nil: none may.
+// depart removes from its queue, and returns, the next packet that may leave at the time now. It
+// returns nil if none may.
 func (p *Pipeline) depart(now time.Duration) *packet.State {
 	room := &p.waiting
 	if p.passes > p.opts.MaxPasses/2 {

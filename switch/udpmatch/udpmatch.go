@@ -11,7 +11,7 @@ import (
 
 //go:generate go tool bpf2go -target bpfel match match.c -- -mcpu=v3 -Wall -Wextra -Werror
 
-// Results of the function.
+// Results of the function that Function returns.
 const (
 	Drop = iota
 	Plain

@@ -70,7 +70,7 @@ type Device struct {
 	home    *attach.Namespace       // the switch's own namespace, opened when a port needs it
 	peers   map[uint32]*attach.Peer // other ends of veths, by port
 
-	// Owned by the packet thread.
+	// The following fields belong to the packet thread.
 	leaveAt   time.Duration // when the timer fires; 0: it is not set
 	buf       interp.Buffer
 	bugLogged bool

@@ -229,7 +229,8 @@ func (d *Device) queueOut(frame []byte, number, sent int, waits time.Duration) {
 	})
 }
 
-// sends returns a new message's place in the order in which a controller sends to a switch.
+// sends counts a new message to the switch, and returns its place in the order in which the
+// controller sends.
 func (d *Device) sends() int {
 	d.sent++
 	return d.sent

@@ -56,7 +56,7 @@ const blockBytes = 64
 // big-endian byte string.
 func Wide(width int) bool { return width > 64 }
 
-// SlotSize is how many bytes a field of width bits takes.
+// SlotSize is the number of bytes in the PHV that a field of width bits takes.
 func SlotSize(width int) int {
 	switch {
 	case width <= 8:

@@ -179,7 +179,7 @@ func (t *Delivery) tryReinject(kind int32, failed string) {
 	t.Emit(asm.JNE.Imm(asm.R0, 0, failed))
 }
 
-// maskSlot turns the low 31 bits of a slot's number into a mark, and a mark back.
+// maskSlot turns the low 31 bits of a slot's number into a mark, or a mark back into these bits.
 func (t *Delivery) maskSlot(r asm.Register) {
 	t.Emit(asm.Xor.Imm(r, int32(t.Maps.Magic&0x7fffffff)), asm.And.Imm(r, 0x7fffffff),
 		asm.Or.Imm32(r, -1<<31))

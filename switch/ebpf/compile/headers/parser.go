@@ -79,7 +79,7 @@ func (t *Headers) parserError(name string) {
 	t.Jump("parse.error")
 }
 
-// available makes sure that bytes at offset off from the cursor are there.
+// available makes sure that the frame has that many bytes at offset off from the cursor.
 //
 // A parser that loops without a stack may reach the end of the buffer before the end of the frame.
 // The program cannot continue then, so it drops the frame.
