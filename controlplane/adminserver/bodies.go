@@ -17,7 +17,8 @@ import (
 // Limits of request bodies, in bytes.
 const (
 	smallBody = 64 << 10
-	// keysBody is the limit for lists of keys: about ten thousand keys with values of a kilobyte.
+	// keysBody is the limit for lists of keys. About ten thousand keys with values of a kilobyte
+	// fit.
 	keysBody = 16 << 20
 	// allBodies is the limit for all bodies in memory together.
 	allBodies = 4 * keysBody
@@ -32,7 +33,7 @@ const (
 	answerTime = 30 * time.Second
 )
 
-// bodies reads the bodies of requests within bounds, before anything is done.
+// bodies reads the bodies of requests, within limits, before the requests are executed.
 type bodies struct {
 	room       *semaphore.Weighted
 	time, wait time.Duration

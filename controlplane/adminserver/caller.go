@@ -13,14 +13,15 @@ import (
 
 // Caller identifies the sender of a request, as reported by the kernel or a token.
 type Caller struct {
-	// Unix: the request came through a Unix socket. The following fields are the kernel's data
-	// about the connecting process (unix(7), SO_PEERCRED), as seen from this process's namespaces.
+	// Unix says that the request came through a Unix socket. The following fields are the kernel's
+	// data about the connecting process (unix(7), SO_PEERCRED), as seen from this process's
+	// namespaces.
 	Unix     bool
 	UID, GID uint32
 	PID      int32 // 0: in a PID namespace that is not visible from here
 	// NetNS is the inode of the process's network namespace when it connected, from
-	// /proc/PID/ns/net; 0: unknown. It is that of the process's first thread. It tells hosts of a
-	// lab network apart, but does not stop root, who may enter any namespace.
+	// /proc/PID/ns/net; 0: unknown. It is the namespace of the process's first thread. NetNS tells
+	// hosts of a lab network apart, but does not stop root, who may enter any namespace.
 	NetNS uint64
 
 	// Token is the kind of token that authenticated a request over TCP: TokenAll, TokenRead or
@@ -37,7 +38,7 @@ type Caller struct {
 // Values of Caller.Token.
 const (
 	TokenAll  = "all"  // its holder may do everything
-	TokenRead = "read" // ... may look
+	TokenRead = "read" // its holder may only read
 	TokenPage = "page" // a browser that followed a one-time link; it may only read
 )
 
@@ -144,7 +145,7 @@ func peerGroups(fd int) []uint32 {
 }
 
 // allowed reports whether a process may use the API: root, this process's own user, and the users
-// that were named.
+// and group that Config names.
 func (s *Server) allowed(p peer) bool {
 	if p.caller.UID == 0 || int(p.caller.UID) == os.Geteuid() || slices.Contains(s.uids, p.caller.UID) {
 		return true

@@ -45,7 +45,7 @@ func (s *Server) makeLink(w http.ResponseWriter) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	// encoding fails if the client has gone
+	// encoding fails only if the client has gone
 	_ = json.NewEncoder(w).Encode(admin.PageLink{URL: "http://" + s.tcp.String() + "/?token=" + s.links.issue(),
 		Seconds: int(linkLife / time.Second)})
 }

@@ -10,8 +10,9 @@ import (
 )
 
 // Replica serves the API of one of several controllers: while another one leads, it forwards
-// requests to that one, so that clients can use any address. Clients authenticate here. Towards the
-// leader this controller authenticates, with the token that all of a network's controllers share.
+// requests to the leader, so that clients can use any address. Clients authenticate at this
+// controller. This controller authenticates at the leader, with the token that all of a network's
+// controllers share.
 type Replica struct {
 	// Token and ReadToken authenticate forwarded requests at the leader. ReadToken is for callers
 	// that may only read; "": none.
@@ -21,7 +22,7 @@ type Replica struct {
 	bodies  *bodies
 
 	mu     sync.Mutex
-	leads  http.Handler // nil: this controller stands by
+	leads  http.Handler // serves the API as the leader; nil: this controller stands by
 	leader string       // the leader's admin address, if it is known
 }
 
@@ -37,7 +38,8 @@ func (s *Replica) Lead(b Backend, p Placement) {
 	s.leads, s.leader = h, ""
 }
 
-// StandBy forwards requests to a leader's admin address (HOST:PORT) from now on; "": none is known.
+// StandBy forwards requests to a leader's admin address (HOST:PORT) from now on; "": no leader is
+// known.
 func (s *Replica) StandBy(leader string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

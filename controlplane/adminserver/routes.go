@@ -19,7 +19,7 @@ type route struct {
 	body         any // a value of the body's type; nil: the route takes no body
 	// answer is a value of the answer's type; nil: the route answers with 204.
 	answer any
-	// codes are the error codes of this route, besides those of every route.
+	// codes are the error codes of this route, in addition to those of every route.
 	codes []string
 	// open routes need no token over TCP.
 	open bool
@@ -30,7 +30,7 @@ type route struct {
 	// Exactly one of these serves the route, unless the Server itself does.
 	serve  func(*server, *http.Request) (any, error) // the answer, as JSON
 	stream func(*server) http.Handler                // an answer that is not JSON
-	media  string                                    // the Content-Type of that answer
+	media  string                                    // the Content-Type of stream's answer
 }
 
 // parameter is a parameter of a route's query or header.
@@ -263,7 +263,7 @@ func (s *server) register(mux *http.ServeMux, bounds *bodies) {
 			h = answer(func(req *http.Request) (any, error) { return r.serve(s, req) })
 		case r.stream != nil:
 			h = r.stream(s)
-		default: // Server serves it
+		default: // the Server itself serves this route
 			continue
 		}
 		mux.Handle(r.method+" "+r.path, bounds.limit(r.limit(), h))

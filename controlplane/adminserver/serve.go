@@ -27,11 +27,12 @@ import (
 
 // Limits of all callers together. Beyond them the server answers 503, or makes connections wait.
 const (
-	maxRequests    = 128 // concurrent requests, without event streams
-	maxStreams     = 64
-	maxOpen        = 16  // requests that need no authentication: health, metrics, the page's files
-	maxAlive       = 16  // requests of AlivePath by other controllers
-	maxConnections = 256 // at each address
+	maxRequests = 128 // concurrent requests, without event streams
+	maxStreams  = 64
+	// concurrent requests that need no authentication: health, metrics, the page's files
+	maxOpen        = 16
+	maxAlive       = 16  // concurrent requests of AlivePath by other controllers
+	maxConnections = 256 // connections at each address
 	// maxStrangers is how many connections may belong to users without access, at a socket, so that
 	// such users do not use up the connections
 	maxStrangers = 16
@@ -145,8 +146,8 @@ func number(s string, look func(string) (string, error)) (uint32, error) {
 	return uint32(n), err
 }
 
-// listenUnix opens a socket. It replaces a dead process's socket; a live process's socket is an
-// error.
+// listenUnix opens a socket. It replaces a dead process's socket; if a live process has the socket,
+// that is an error.
 func (s *Server) listenUnix(path string) error {
 	if !filepath.IsAbs(path) {
 		return fmt.Errorf("%q is not the path of a socket, such as %s", path, admin.SystemSocket)
@@ -232,7 +233,7 @@ func (s *Server) TCP() net.Addr { return s.tcp }
 // network. "": none.
 func (s *Server) Tokens() (all, read string) { return s.token, s.read }
 
-// Serve serves next (see Handler) until ctx ends, which gives nil, or until serving fails.
+// Serve serves next (see Handler) until ctx ends, and then returns nil, or until serving fails.
 func (s *Server) Serve(ctx context.Context, next http.Handler) error {
 	server := &http.Server{Handler: s.door(next), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: maxHeader,
@@ -390,7 +391,7 @@ func (s *Server) door(next http.Handler) http.Handler {
 		} else {
 			slots = s.open
 		}
-		switch r.URL.Path { // long-lived requests
+		switch r.URL.Path { // requests that last long
 		case "/v1/events":
 			slots = s.streams
 		case "/v1/alive":
@@ -418,7 +419,8 @@ func (s *Server) door(next http.Handler) http.Handler {
 // byToken returns the caller of a request over TCP.
 func (s *Server) byToken(r *http.Request) (Caller, bool) {
 	if kind, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(kind, "Bearer") {
-		all, read := same(token, s.token), same(token, s.read) // always both, for constant time
+		// always compare with both tokens, so that the time is constant
+		all, read := same(token, s.token), same(token, s.read)
 		switch {
 		case all:
 			return Caller{Token: TokenAll}, true

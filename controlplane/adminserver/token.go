@@ -47,7 +47,7 @@ func loadToken(path string) (string, error) {
 	return token, nil
 }
 
-// makeToken creates a file with a new token, atomically. It keeps a file that exists by then.
+// makeToken creates a file with a new token, atomically. If the file exists by then, it is kept.
 func makeToken(path string) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -115,7 +115,7 @@ func (p *passes) issue() string {
 	return secret
 }
 
-// holds reports whether a secret is valid; use makes it invalid afterwards.
+// holds reports whether a secret is valid. If use is set, the secret is invalid afterwards.
 func (p *passes) holds(secret string, use bool) bool {
 	sum := sha256.Sum256([]byte(secret)) // the lookup's timing reveals nothing about the secret
 	p.mu.Lock()

@@ -42,7 +42,7 @@ type Reconnect struct {
 // replies, the shell passes the reply to LeaseReply.
 type Lease struct {
 	Switch   string
-	Number   uint16 // repeated by the reply
+	Number   uint16 // the switch's reply repeats it
 	Epoch    uint16
 	Clock    uint64        // the switch's clock as last heard, in microseconds; 0: never heard
 	Duration time.Duration // length of the lease from Clock on; 0: no lease, the switch only answers
@@ -95,13 +95,13 @@ type Copy struct {
 	Seq       uint64
 }
 
-// CancelCopy cancels the Copy with that Seq.
+// CancelCopy cancels the Copy with the same Seq.
 type CancelCopy struct{ Seq uint64 }
 
 // InsertKeys and DeleteKeys ask the shell to write or delete the key_index entries of an
-// operation's keys, or of their aliases, at one switch, and to call KeysDone. Existing entries are
-// corrected. Entries of keys that are being added are hidden: clients find no key. Entries of keys
-// that are being removed are closed: the head accepts only the controller's writes to them.
+// operation's keys, or of the keys' aliases, at one switch, and to call KeysDone. Existing entries
+// are corrected. Entries of keys that are being added are hidden: clients find no key. Entries of
+// keys that are being removed are closed: the head accepts only the controller's writes to them.
 type InsertKeys struct {
 	Op      OpID
 	Attempt int

@@ -45,9 +45,9 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 		// installed.
 		m.begin(now, drain, &change{op: op, then: &next, after: wanted})
 	case same && next.Lease > 0 && next.Lease < m.cfg.Lease:
-		// The switches notice no difference, because each LEASE says how long it lasts. Shorter
-		// leases take over as the longer ones run out. (Longer leases must be on record before the
-		// first one is given, so that the next controller knows about them.)
+		// The switches need no new configuration, because each LEASE says how long it lasts.
+		// Shorter leases take over as the longer ones run out. (Longer leases must be on record
+		// before the first one is given, so that the next controller knows about them.)
 		m.shorten(now)
 		m.cfg.Lease = next.Lease
 		if wanted != nil {
@@ -63,8 +63,9 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 	m.step(now)
 }
 
-// settleFor makes the present members the intended ones. The chain no longer waits for missing
-// ones.
+// settleFor ends an operation that leaves the chain's configuration as it is. If members are
+// missing and wanted is not nil, wanted becomes the list of intended members, so the chain no
+// longer waits for the missing ones.
 func (m *Machine) settleFor(now Time, op OpID, wanted []string) {
 	if wanted != nil && len(m.missing()) > 0 {
 		m.wanted, m.short, m.unsaved = wanted, false, true
@@ -76,7 +77,7 @@ func (m *Machine) settleFor(now Time, op OpID, wanted []string) {
 	}
 }
 
-// saveFor makes durable what an operation has changed, and ends the operation when that is done.
+// saveFor makes an operation's changes durable, and ends the operation when the record is saved.
 func (m *Machine) saveFor(now Time, op OpID) {
 	m.save(now)
 	m.saving[m.seq] = op
@@ -149,7 +150,8 @@ func (m *Machine) plan(now Time, ch Change) (next Config, reorder bool, err erro
 	if len(joining) > 0 && m.holdsData() {
 		return fail(ErrRefused, "%s would start empty: a chain that holds keys grows by recovery, one switch at a time, and behind its tail", strings.Join(joining, ", "))
 	}
-	if _, old := m.empty(joining); len(old) > 0 && m.holdsKeys() { // all others have lost the values
+	// all other switches have lost the values, but those in old may have outdated ones
+	if _, old := m.empty(joining); len(old) > 0 && m.holdsKeys() {
 		return fail(ErrRefused, "%s may hold values of before: when the chain is ready it can be brought in, empty (recover)", strings.Join(old, ", "))
 	}
 	if len(away) > 0 {

@@ -38,9 +38,10 @@ func (r Role) Member() bool { return r == Replica || r == Head || r == Tail || r
 type Freeze uint8
 
 const (
-	Thawed     Freeze = iota
-	FreezeHead        // the head accepts no new writes; writes on their way continue, so the chain drains
-	FreezeAll         // no switch accepts a write
+	Thawed Freeze = iota
+	// the head accepts no new writes; writes in flight continue, so the chain drains
+	FreezeHead
+	FreezeAll // no switch accepts a write
 )
 
 func (f Freeze) String() string { return [...]string{"", "head frozen", "frozen"}[f] }
@@ -60,12 +61,12 @@ type Config struct {
 	Epoch   uint16        `json:"epoch"`
 	Members []string      `json:"members"` // head first
 	Freeze  Freeze        `json:"freeze,omitempty"`
-	Lease   time.Duration `json:"lease"` // nanoseconds in JSON; 0: members serve without one
+	Lease   time.Duration `json:"lease"` // nanoseconds in JSON; 0: members serve without a lease
 	// Shadow is the switch that is being brought in, "" if there is none. It is not one of Members.
 	Shadow string `json:"shadow,omitempty"`
-	// Filling says that writes pass Shadow on their way to the tail, while earlier writes are
-	// copied into it. Shadow answers no client, and does not count as a member when members are
-	// judged. A controller that does not support Filling sees a shadow and removes it from the
+	// Filling says that writes pass Shadow on their way to the tail, while the controller copies
+	// earlier writes into it. Shadow answers no client, and does not count as a member when members
+	// are judged. A controller that does not support Filling sees a shadow and removes it from the
 	// chain, which is safe.
 	Filling bool `json:"filling,omitempty"`
 }
@@ -80,10 +81,10 @@ type Assignment struct {
 	Head, Next, Tail string // Next is "" at the tail and outside the chain
 }
 
-// Filling reports whether the part is that of a switch that writes pass and that may lack earlier
-// writes. Its head is its tail, as for no other replica, so a controller without a record can
-// recognize it. Clients are not sent to it. If a client writes to it anyway, the tail answers
-// NOT_SERVING.
+// Filling reports whether the part is that of a switch that is being filled: writes pass it, and it
+// may lack earlier writes. Only such a replica has the same switch as head and tail, so a
+// controller without a record can recognize it. Clients are not sent to it. If a client writes to
+// it anyway, the tail answers NOT_SERVING.
 func (a Assignment) Filling() bool { return a.Role == Replica && a.Head == a.Tail }
 
 // Holds reports whether a switch with this part has the chain's data, so that it may answer.
@@ -117,7 +118,9 @@ func (c Config) Assignment(sw string) Assignment {
 		a.Next = way[i+1]
 	}
 	if c.Filling && sw == c.Shadow {
-		a.Head, a.LeaseRequired = a.Tail, true // it gets no lease, even if the members need none
+		// the switch being filled must not answer: it needs a lease, even in a chain whose members
+		// need none, and gets none
+		a.Head, a.LeaseRequired = a.Tail, true
 	}
 	return a
 }
@@ -186,16 +189,16 @@ type Record struct {
 	// Blank says that no switch holds data of the chain. Either the chain is new, or everything was
 	// lost. Until Config is installed any switch may be a member.
 	Blank bool `json:"blank,omitempty"`
-	// Fence lists switches that were members before and are not in Config. No part of Config may
-	// be installed until they are fenced. FenceLease is the longest lease that any switch can
-	// still hold from earlier, if that is longer than Config's.
+	// Fence lists switches that were members before and are not in Config. No part of Config may be
+	// installed until they are fenced. FenceLease is the longest lease from an earlier
+	// configuration that any switch can still hold, if it is longer than Config's lease.
 	Fence      []string      `json:"fence,omitempty"`
 	FenceLease time.Duration `json:"fenceLease,omitempty"`
-	// Wanted are the intended members, including those that were lost and will come back. Absent in
-	// records of earlier controllers.
+	// Wanted are the intended members, including those that were lost and will come back. Records
+	// of earlier releases lack it.
 	Wanted []string `json:"wanted,omitempty"`
-	// Since maps each of Config's members to the epoch in which it became one. Content that a
-	// switch has from before it left and came back does not count as a member's. In records of
+	// Since maps each of Config's members to the epoch in which it became one. If a switch left and
+	// came back, the content that it has from before does not count as a member's. In records of
 	// earlier releases Since is absent, and only content with Config's epoch counts.
 	Since map[string]uint16 `json:"since,omitempty"`
 }

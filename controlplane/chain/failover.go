@@ -21,8 +21,8 @@ const (
 	mostExcused   = 3 * unheardLeases
 )
 
-// stranger is how much longer than FailureTimeout (as a factor) a controller that has just started
-// waits for a member that has not connected to it yet.
+// stranger is a factor: a controller that has just started waits stranger times FailureTimeout for
+// a member that has not connected to it yet.
 const stranger = 10
 
 // givenUpAt returns when a member that is not connected will be considered failed.
@@ -34,7 +34,8 @@ func (m *Machine) givenUpAt(sw string) (Time, bool) {
 	if m.o.FailureTimeout == 0 && !v.leaving {
 		return v.downAt + stepMost, m.joins(sw) && v.met
 	}
-	if !v.met { // a member that is leaving is better fenced than waited for
+	// a leaving member, too: fencing it when it connects is better than waiting for its lease
+	if !v.met {
 		return stranger * max(m.o.FailureTimeout, 200*time.Millisecond), true
 	}
 	if v.leaving {
@@ -66,8 +67,8 @@ func (m *Machine) suspect(now Time, sw string) string {
 	return ""
 }
 
-// givenUp reports whether the configuration that is being made durable leaves a member out because
-// it has failed. Such a member gets no more leases, so the controller hears nothing from it. It
+// givenUp reports whether the configuration that the machine is making durable leaves out a member
+// that has failed. Such a member gets no more leases, so the controller hears nothing from it. It
 // stays given up, because otherwise two silent members would take turns whenever persisting takes
 // long, and use up the epochs.
 func (m *Machine) givenUp(sw string) bool {

@@ -10,7 +10,7 @@ import (
 // Nothing is lost if the chain continues without a joiner, so it waits for one no longer than for
 // a member that has failed, whatever FailureTimeout says, and in every stage:
 //
-//   - A joiner gets LEASEs of duration 0. They allow it nothing, but it answers them. A silent
+//   - A joiner gets LEASEs of duration 0. They do not let it serve, but it answers them. A silent
 //     joiner is given up like a member (unheardLeases).
 //   - A joiner installs its part of a configuration within stepMost. If it answers calls meanwhile
 //     (Working), it may take up to stepsMost times stepMost.
@@ -41,8 +41,8 @@ func (m *Machine) joinerLease() time.Duration {
 	return min(max(m.cfg.Lease, leastLease), mostLease)
 }
 
-// askEvery is how often a joiner is probed. If writes pass it, or will once it has its part, they
-// wait for it, altogether no longer than a lease.
+// askEvery is the time between two LEASEs that probe a joiner. If writes pass the joiner, or will
+// once it has its part, they wait for it, in total at most for the length of a lease.
 func (m *Machine) askEvery() time.Duration {
 	if c := m.change; m.cfg.Filling || c != nil && c.joiner != "" && c.stage == joining {
 		return m.joinerLease() / (2 * renewals)
@@ -123,7 +123,7 @@ func (m *Machine) partBy(sw string) (Time, bool) {
 	switch {
 	case v.partAt == 0:
 		return 0, false
-	case v.failed: // it has refused
+	case v.failed: // the joiner has refused its part
 		return v.partAt + stepMost, true
 	}
 	return min(max(v.partAt, v.workedAt)+stepMost, v.partAt+stepsMost*stepMost), true
@@ -147,8 +147,9 @@ func (m *Machine) hangs(now Time, sw string) string {
 	return ""
 }
 
-// Untold reports that the record of a session that was leased again did not reach the joiner. A
-// copy that begins later finds the record by itself, but here the last copy has already begun.
+// Untold reports that a session was leased again, and that the session's new record did not reach
+// the joiner. A copy that begins later brings the record. If the last copy has already begun, the
+// chain gives up the joiner.
 func (m *Machine) Untold(now Time, sw string, why error) {
 	j, at := m.joiner()
 	if j == sw && (at == joining || m.copying != 0 && at != shadowing) {

@@ -62,11 +62,13 @@ var undone = map[keyWork][]keyStage{
 
 // keyOp is an operation on some keys. The machine knows the operation; the shell knows its keys.
 type keyOp struct {
-	id       OpID
-	work     keyWork
-	waiting  bool // for the configuration to be ready
-	at       int  // index of the present stage
-	member   int  // member within that stage, counted from the tail when inserting, from the head when deleting
+	id      OpID
+	work    keyWork
+	waiting bool // the operation waits until the configuration is ready
+	at      int  // index of the present stage
+	// index of the present member in that stage, from the tail when inserting, from the head when
+	// deleting
+	member   int
 	attempt  int
 	running  bool
 	retryAt  Time
@@ -110,7 +112,7 @@ func (m *Machine) canKeys() bool {
 	return (m.phase() == Ready || m.erasing()) && m.recorded() && m.cfg.Freeze == Thawed && m.cfg.Shadow == ""
 }
 
-// recorded reports whether it is on record that the chain holds data.
+// recorded reports whether the durable record says that the chain holds data.
 func (m *Machine) recorded() bool { return m.unrecorded == 0 && m.recordAt == 0 }
 
 // restart begins an operation again with the present members. Each of its steps may have been done
@@ -154,7 +156,7 @@ func (m *Machine) stepKeys(now Time) {
 			target = members[o.member]
 		}
 		if !m.view[target].up {
-			continue // SwitchUp continues here
+			continue // the operation continues when SwitchUp is called
 		}
 		o.running, o.retryAt = true, 0
 		switch o.stage() {
@@ -193,9 +195,9 @@ func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool
 	case err != nil && again:
 		o.retryAt = now + retry
 	case err != nil && (inserting || o.work == addKeys) && o.rollback == nil:
-		// Switches that have the entries delete them again, in the usual order. A value that stays
-		// in the slot of a key that was being added is never visible: the slot's next key is
-		// hidden until it is written.
+		// The entries are deleted again at the switches that have them, in the usual order. A value
+		// that stays in the slot of a key that was being added is never visible: the slot's next
+		// key is hidden until it is written.
 		o.rollback = err
 		m.restart(o)
 	case err != nil:
@@ -208,8 +210,8 @@ func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool
 			break
 		}
 		if o.work == removeKeys {
-			// Some member had no room for all entries, so it had none, and no client has ever
-			// written the key; now no member has an entry.
+			// Some member had no room for all entries, so it did not have them before either,
+			// and no client has written the keys. Now no member has an entry.
 			o.rollback = nil
 		}
 		m.endKeys(o, o.rollback)

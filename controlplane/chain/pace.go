@@ -3,14 +3,14 @@ package chain
 import "time"
 
 // The length of leases. The chain continues without a lost member when that member's lease has run
-// out, which is sooner if leases are short. But a short lease also runs out when this controller
-// or the path to a switch is held up for a moment, and then reads are refused until it is renewed.
-// So leases are short (Options.ShortLease) only while everything is prompt. They have the
-// configured length from the first sign of a delay on: a late answer, or a late action of this
-// controller. A missing answer counts as such a sign only after a whole short lease, because a
-// member that has died does not answer until its connection is seen to end, and that is when
-// leases should be short. After a delay, everything must be prompt for a while before leases are
-// short again. That while grows if delays return sooner and sooner.
+// out, which is sooner if leases are short. But a short lease also runs out when this controller or
+// the path to a switch is held up for a moment, and then reads are refused until it is renewed. So
+// leases are short (Options.ShortLease) only while everything is prompt. They have the configured
+// length from the first sign of a delay on: a late answer, or a late action of this controller. A
+// missing answer counts as such a sign only after a whole short lease, because a member that has
+// died does not answer until its connection is seen to end, and that is when leases should be
+// short. After a delay, everything must be prompt for a while before leases are short again. The
+// required time grows if delays come back at ever shorter intervals.
 //
 // Safety does not depend on this. Each lease counts with the duration that it was given. If that
 // is not known (an earlier controller gave it), the configuration's duration counts, which is
@@ -24,7 +24,7 @@ const holdMost = time.Minute
 // pace decides when leases are short.
 type pace struct {
 	shortAt Time          // leases are short from then on, unless something is late before
-	hold    time.Duration // for how long short leases were last postponed
+	hold    time.Duration // duration of the last postponement of short leases
 }
 
 // prompt reports whether everything is prompt, so that leases are short.
@@ -40,8 +40,8 @@ func (m *Machine) given(now Time) time.Duration {
 	return m.cfg.Lease
 }
 
-// took notes the duration of something that leases wait for. If it is more than a fraction of a
-// short lease, short leases are not possible for now.
+// took notes a duration d of something that leases wait for. If d is more than most, a fraction of
+// a short lease, short leases are not possible for now.
 func (m *Machine) took(now Time, d, most time.Duration) {
 	if m.o.ShortLease == 0 || d <= most {
 		return
@@ -53,7 +53,8 @@ func (m *Machine) took(now Time, d, most time.Duration) {
 		}
 		m.pace.hold = hold
 		for _, v := range m.view {
-			v.lease.next = now // the lease that it holds runs out soon
+			// give a lease at once, because the switch's present lease runs out soon
+			v.lease.next = now
 		}
 	}
 	m.pace.shortAt = now + m.pace.hold

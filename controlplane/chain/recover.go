@@ -9,9 +9,9 @@ import (
 
 // Recovery fills a switch after the tail while the chain works, and then places it before the tail
 // (docs/protocol.md, "Recovery"). Each stage that changes the chain is a configuration of its own.
-// A controller that finds one of them on record abandons the recovery and makes the chain without
-// the joiner. The stage is stored in a change, which waits in Machine.change for its configuration
-// like any other.
+// A controller that finds one of them on record abandons the recovery and configures the chain
+// without the joiner. The stage is stored in a change, which waits in Machine.change for its
+// configuration like any other.
 //
 //	erasing ──▶ shadowing ──▶ filling ────▶ joining    a chain of two members or more
 //	                    └───▶ comparing ──▶ joining    a chain of one: the joiner becomes its tail
@@ -21,10 +21,11 @@ type stage int
 
 const (
 	erasing   stage = iota // the joiner's registers are being emptied
-	shadowing              // it is a shadow, and is being filled
-	filling                // writes pass it, and what the tail had before that is copied
-	comparing              // the chain is frozen, and it is compared with the tail
-	joining                // it becomes a member
+	shadowing              // the joiner is a shadow, and is being filled
+	// writes pass the joiner, and the tail's earlier content is copied into it
+	filling
+	comparing // the chain is frozen, and the joiner is compared with the tail
+	joining   // the joiner becomes a member
 )
 
 // eraseMost is how long emptying a switch (loading its program again) may take. The chain does not
@@ -56,7 +57,7 @@ func (m *Machine) Recover(now Time, op OpID, sw string) {
 		fail(ErrRefused, "the chain is frozen: thaw it first")
 	case !v.up:
 		fail(ErrUnavailable, "%s is not connected, or does not run the program", sw)
-	case !m.holdsKeys(): // there is nothing to fill it with
+	case !m.holdsKeys(): // the chain has no content to fill the switch with
 		m.begin(now, m.next(m.cfg.Epoch, append(m.cfg.Learners(), sw)), &change{op: op})
 		m.step(now)
 	default:
@@ -95,7 +96,7 @@ func (m *Machine) shadow(now Time, c *change) {
 }
 
 // joinerUp handles the return of a switch that was emptied. If the connection to it was lost
-// meanwhile, it is not known whether it was emptied, and the machine requests that again.
+// meanwhile, it is not known whether the switch was emptied, and the machine requests Erase again.
 func (m *Machine) joinerUp(now Time, sw string) {
 	switch c := m.change; {
 	case !m.erasing() || c.joiner != sw:

@@ -49,7 +49,7 @@ func (m *Machine) intended(c *change) []string {
 	return out
 }
 
-// whyMissing returns what must happen before a switch can be a member again.
+// whyMissing returns, as text, what must happen before a switch can be a member again.
 func (m *Machine) whyMissing(now Time, sw string) string {
 	v := m.view[sw]
 	due, there := m.back.Due(now, m.candidate(sw))
@@ -120,7 +120,8 @@ func (m *Machine) Rejoined(now Time, seq uint64, err error) {
 		v.refused = err.Error()
 		m.event("chain.not-rejoined", sw, "%v; trying again", err)
 	}
-	if err == nil || m.rejoinCost { // an attempt that was refused at once has cost no epochs
+	// an attempt that was refused at once used no epochs, and does not count
+	if err == nil || m.rejoinCost {
 		m.back.Tried(now, m.candidate(sw))
 	}
 	switch {

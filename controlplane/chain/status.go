@@ -8,12 +8,12 @@ import (
 // Status describes a chain to people.
 type Status struct {
 	Config  Config
-	Decided bool // false: there is no configuration yet, and Members come from the file
+	Decided bool // false: there is no configuration yet, and Members come from the topology file
 	Found   bool // there was no record; an earlier controller's configuration was found in the switches
 	Doubt   bool // the record may be out of date, and the machine does not act on it yet
 	Stale   bool // the record was out of date: the configuration was found in the switches
-	// Installed says that every member has the configuration, so each switch that it leaves out is
-	// fenced, or that switch's lease has run out.
+	// Installed says that every member has the configuration, so each switch that the configuration
+	// leaves out is fenced, or its lease has run out.
 	Installed bool
 	// Fenced says that no switch that the configuration leaves out can still serve.
 	Fenced  bool
@@ -38,7 +38,7 @@ func (s *Status) MembersReady() bool {
 type MemberStatus struct {
 	Switch    string
 	Role      Role
-	Ready     bool // it has acknowledged the configuration
+	Ready     bool // the member has acknowledged the configuration
 	LeaseLive bool
 }
 

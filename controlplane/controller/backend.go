@@ -25,8 +25,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// The controller as the admin API's backend (package adminserver serves these methods over HTTP).
-// Errors are *admin.Error.
+// The methods of this file make the controller the admin API's backend (package adminserver serves
+// these methods over HTTP). Errors are *admin.Error.
 
 // apiError adds the API's error code to an error.
 func apiError(err error) error {
@@ -116,7 +116,8 @@ func (c *Controller) ChangeChain(ctx context.Context, name string, ch admin.Chai
 	}
 	change.Frozen = ch.Frozen
 	if ch.Members != nil {
-		change.Members = append([]string{}, *ch.Members...) // empty, but not nil: refused
+		// an empty list is not nil, so it is refused
+		change.Members = append([]string{}, *ch.Members...)
 	}
 	err := c.probeJoiners(ctx, name, change.Members)
 	if err == nil {
@@ -161,8 +162,8 @@ func (c *Controller) Keys(ctx context.Context, chainName string) ([]admin.Key, e
 	return out, apiError(errors.Join(err, failed))
 }
 
-// mayTell returns why this controller must not report the KEY_IDs of keys, or nil if it may.
-// Another controller may have moved the keys.
+// mayTell returns why this controller must not report the KEY_IDs of keys (another controller may
+// have moved the keys), or nil if it may.
 func (c *Controller) mayTell() error {
 	switch {
 	case c.deposed != "":
@@ -244,8 +245,8 @@ func (c *Controller) MoveKey(ctx context.Context, chainName, nameOrID, to string
 	return &out, nil
 }
 
-// Directory lists the keys of all chains whose names start with prefix, as Keys does. With state,
-// it also fetches the content that each member holds.
+// Directory lists the keys of all chains whose names start with prefix, as Keys does. If state is
+// set, it also fetches the content that each member holds.
 func (c *Controller) Directory(ctx context.Context, prefix string, state bool) ([]admin.Key, error) {
 	var keys []keyspace.Key
 	var failed error

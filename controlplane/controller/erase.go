@@ -24,7 +24,8 @@ func (c *Controller) erase(ch *chainState, a chain.Erase) {
 	c.avoided[d.Spec.Name] = true
 	c.reroute("switch.avoided", d, "it is being emptied: routes go around it where they can")
 	c.afterOthers(d, func() {
-		// A chain may have made it a member meanwhile. Later requests are queued after this check.
+		// A chain may have made the switch a member meanwhile. Later requests are queued after this
+		// check.
 		if err := c.mayErase(ch, d); err != nil {
 			failed(err)
 			return

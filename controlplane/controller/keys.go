@@ -27,9 +27,10 @@ type keyOperation struct {
 	add bool
 	ops.Writes
 	cancel context.CancelFunc
-	finish func(error)   // for a step of a move: does what keysDone does for additions and removals
+	// called at the end of a step of a move, in place of keysDone's work for additions and removals
+	finish func(error)
 	done   chan struct{} // closed at the end; err is valid then
-	given  error         // why the caller stopped waiting; nil: it has not
+	given  error         // why the caller stopped waiting; nil: it has not stopped
 	err    error         // the error of the operation as a whole
 }
 
@@ -44,8 +45,8 @@ type newKey struct {
 	name  string
 	id    *wire.Key
 	value []byte // nil: no value; the key reads NOT_FOUND until a client writes it
-	// may returns why the key must not be added, or nil if it may be. It is called in the same
-	// step as the addition to the directory.
+	// may returns why the key must not be added, or nil if it may be added. It is called in the
+	// same step as the addition to the directory.
 	may func() error
 	// maker is the requester whose number of keys is limited; "": a requester without a limit
 	maker string
@@ -113,7 +114,8 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 	}
 	return out, c.call(context.WithoutCancel(ctx), func() {
 		for _, i := range at {
-			if k, ok := c.dir.ByID(out[i].key.ID); ok && out[i].err == nil { // read it again, with its versions
+			// read the key again, to get its versions
+			if k, ok := c.dir.ByID(out[i].key.ID); ok && out[i].err == nil {
 				out[i].key = k
 			}
 		}
@@ -170,7 +172,7 @@ func cmpErr(errs ...error) error {
 	return nil
 }
 
-// removeKey removes a key from the network. It continues when ctx ends.
+// removeKey removes a key from the network. The removal continues even if ctx ends.
 func (c *Controller) removeKey(ctx context.Context, chainName, nameOrID string) error {
 	var op *keyOperation
 	var failed error
@@ -331,8 +333,8 @@ func (c *Controller) entriesOf(ch *chainState, id chain.OpID, attempt int, sw st
 	c.writeEntriesOf(ch, id, attempt, sw, insert, ch.operations[id].Keys, entry)
 }
 
-// openEntriesOf opens, at one switch, the entries of those of an operation's keys that are
-// written.
+// openEntriesOf opens the entries of an operation's keys at one switch, but only of keys whose
+// writes are committed.
 func (c *Controller) openEntriesOf(ch *chainState, a chain.OpenKeys) {
 	c.writeEntriesOf(ch, a.Op, a.Attempt, a.Switch, true, ch.operations[a.Op].Written(), c.net().plan.OpenEntry)
 }
@@ -368,10 +370,10 @@ func (c *Controller) valuesOf(ch *chainState, id chain.OpID, attempt int, remove
 	})
 }
 
-// unequal returns those of a chain's members whose records of sessions may belong to earlier
-// leases while the chain has no keys, because no other chain with keys uses their records. joining
-// lists those of them that are being brought into another chain that has keys. (A switch that runs
-// an earlier program does not reset records.)
+// unequal returns those of a chain's members whose records of sessions may belong to earlier leases
+// while the chain has no keys, because no other chain with keys uses their records. joining lists
+// those of them that another chain with keys is bringing in. (A switch that runs an earlier program
+// does not reset records.)
 func (c *Controller) unequal(ch *chainState, members []string) (unequal, joining []string) {
 	_ = c.call(c.ctx, func() { // does nothing when the controller is ending
 		in := func(of func(chain.Config) bool) bool {

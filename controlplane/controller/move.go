@@ -19,7 +19,7 @@ import (
 // back.
 const takeTimeout = 20 * time.Second
 
-// moveKey moves a key. It continues when ctx ends.
+// moveKey moves a key. The move continues even if ctx ends.
 func (c *Controller) moveKey(ctx context.Context, chainName, nameOrID, toName string) (keyspace.Key, error) {
 	type result struct {
 		key keyspace.Key
@@ -96,7 +96,8 @@ func (m mover) Operate(k keyspace.Key, begin func(*chain.Machine, chain.Time, ch
 	op := &keyOperation{Writes: ops.Writes{Keys: []keyspace.Key{k}, Values: make([][]byte, 1)},
 		done: make(chan struct{})}
 	op.finish = func(err error) {
-		if err == nil { // after a detachment; for a key that is put back it does not matter
+		// meant for a detachment; for a key that is put back, the call does not matter
+		if err == nil {
 			m.replaced(k.Name)
 		}
 		end(err)
@@ -120,7 +121,7 @@ func (m mover) Place(ctx context.Context, name string, value []byte) (keyspace.K
 	}
 	k := added[0].key
 	if added[0].err != nil {
-		m.post(func() { // its placement may not have been recorded
+		m.post(func() { // the key's placement may not have been recorded
 			if k, ok := m.dir.ByID(k.ID); ok && k.State == keyspace.Placed {
 				m.takeOut(m.to, []keyspace.Key{k})
 			}

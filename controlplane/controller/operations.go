@@ -56,7 +56,7 @@ func (c *Controller) recover(ctx context.Context, name, sw string) error {
 			}
 			if len(ch.tidying) > 0 {
 				// Stale entries of a switch that has just come up are being deleted. The entries
-				// that it is filled with must not be deleted with them.
+				// with which the switch is being filled must not be deleted with them.
 				reason = "the entries of switches that came up are still being put in order: try again"
 			}
 		})
@@ -80,7 +80,7 @@ func (c *Controller) recoverByHand(ctx context.Context, name, sw string) error {
 			switch coming := ch.m.Joining(); {
 			case ch.m.Rejoining() == sw:
 				waited, reason = true, "it is being brought in already: wait for that"
-			case len(coming) > 0: // or will soon be given up
+			case len(coming) > 0: // or the switch will soon be given up
 				reason = fmt.Sprintf("%s is being brought in: wait for the end of that, or end it by a change of the members "+
 					"to those without it", strings.Join(coming, ", "))
 			}

@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller/switches"
 )
 
-// Bringing lost switches in again. A machine requests it by Rejoin; a program that itself decides
-// a chain's members requests it by BringIn.
+// Bringing lost switches in again. A machine requests it by Rejoin; a program that decides a
+// chain's members itself requests it by BringIn.
 
 // probeTimeout bounds the test that a switch must answer before it is brought in. A stopped switch
 // keeps its connection, and a chain that fills it would wait for it.
@@ -56,7 +56,7 @@ func (c *Controller) bringIn(ctx context.Context, name, sw string) error {
 		}
 	}
 	err = c.recover(ctx, name, sw)
-	for other := range others { // whatever the result for the requested chain
+	for other := range others { // even if the requested chain did not get the switch
 		if failed := c.recover(ctx, other, sw); failed != nil && err == nil {
 			err = fmt.Errorf("bringing it into chain %s again, which was without it meanwhile: %w", other, failed)
 		}
@@ -94,8 +94,8 @@ func (c *Controller) probe(ctx context.Context, sw string) error {
 	return nil
 }
 
-// probeJoiners probes those of some switches that are set up and are not members of a chain. The
-// chain's machine reports problems with the others.
+// probeJoiners probes those of the asked switches that are set up and are not members of the chain.
+// The chain's machine reports problems with the other switches.
 func (c *Controller) probeJoiners(ctx context.Context, name string, asked []string) error {
 	var strangers []string
 	var failed error
@@ -116,8 +116,8 @@ func (c *Controller) probeJoiners(ctx context.Context, name string, asked []stri
 	return ops.Each(ctx, switches.Goroutines{}, strangers, c.probe)
 }
 
-// othersOf returns the other chains that a switch is a member of, each with its members without
-// that switch, if the switch must be emptied before it is brought in.
+// If a switch must be emptied before it is brought in, othersOf returns the other chains of which
+// it is a member, each with its other members.
 func (c *Controller) othersOf(ctx context.Context, name, sw string) (others map[string][]string, err error) {
 	var failed error
 	err = c.call(ctx, func() {

@@ -79,7 +79,8 @@ func (c *Controller) requested(ctx context.Context, k keyspace.Key, created bool
 	return out, apiError(c.call(ctx, func() { out.Key = c.describeOne(k) }))
 }
 
-// find returns a key by its name, if the answer is final, so that no later controller undoes it.
+// find returns a key by its name. It answers only when the answer is on record, so that no later
+// controller undoes it.
 func (c *Controller) find(name string) (k keyspace.Key, known bool, err error) {
 	k, known = c.dir.ByName(name)
 	if c.news[name] || known && k.State != keyspace.Placed {
@@ -89,7 +90,7 @@ func (c *Controller) find(name string) (k keyspace.Key, known bool, err error) {
 }
 
 // roomiest returns the chain with the smallest share of its slots in use, among the named chains
-// (none: among all). It prefers chains that are ready.
+// (or all, if names is empty). It prefers chains that are ready.
 func (c *Controller) roomiest(names []string, full map[string]bool) (string, error) {
 	var all []*chainState
 	for _, n := range names {

@@ -10,20 +10,20 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller/switches"
 )
 
-// Upgrading a switch from another program to this one (docs/security.md, "Rolling"): from an
-// earlier or later version, or another build of this one. Loading a program empties a switch, so a
-// chain whose switches were all loaded at once would lose its values. A switch that runs a
-// compatible program therefore keeps it at first. The controller then takes one member after the
-// other out of its chains, loads this program, and brings the member in again. A downgrade works
-// in the same way, by the older controller.
+// Upgrading a switch from another program to this controller's (docs/security.md, "Rolling"): from
+// an earlier or later version, or from another build of the same version. Loading a program empties
+// a switch, so a chain whose switches were all loaded at once would lose its values. A switch that
+// runs a compatible program therefore keeps it at first. The controller then takes one member after
+// the other out of its chains, loads this program, and brings the member in again. A downgrade
+// works in the same way, by the older controller.
 //
 // Two programs are compatible if the parts that both have (compared by id) mean the same in both,
-// and both have the parts that every controller needs. Parts of only one program, such as an
-// additional register or table, do not matter: the other's switches work without them meanwhile. A
-// program without principals is compatible, too, though its entries lack parameters. Until every
-// switch has a program with principals nothing is enforced, because packets from a switch without
-// them carry none. So `access` grants everything to all hosts in the meantime, as such a program
-// does.
+// and both have the parts that every controller needs. Parts that only one program has, such as an
+// additional register or table, do not matter: switches with the other program work without them
+// meanwhile. A program without principals is compatible, too, though its entries lack parameters.
+// Until every switch has a program with principals, no rights are enforced, because packets from a
+// switch without principals carry none. So `access` grants everything to all hosts in the meantime,
+// as such a program does.
 
 // openness returns the default of `access`: grant everything while some switch sends no
 // principals, otherwise nothing.
@@ -88,14 +88,15 @@ func (c *Controller) roll(ctx context.Context) {
 	}
 }
 
-// toRoll returns the next switch; nil: there is none, or waits says why not yet.
+// toRoll returns the next switch to load. If it returns nil, there is none, or waits says why
+// loading must wait.
 func (c *Controller) toRoll(r *rolling) (next *device, waits string) {
 	r.owed = slices.DeleteFunc(r.owed, c.returned)
 	if len(r.owed) > 0 {
 		return c.net().byName[r.owed[0].sw], ""
 	}
 	if r.begun != nil && c.net().byName[r.begun.Spec.Name] == r.begun && !r.begun.Former() {
-		c.rolledOne(r) // an operator has brought it in
+		c.rolledOne(r) // an operator has brought the switch in
 	}
 	if next, waits = c.nextToRoll(); next != nil {
 		r.begun, r.open = next, r.open || next.Unguarded()
@@ -140,8 +141,8 @@ func (c *Controller) returned(x rolled) bool {
 	return n.byName[x.sw] == nil || n.left[x.sw] || i < 0 || n.chains[i].m.Status(c.now()).Config.IsMember(x.sw)
 }
 
-// nextToRoll returns a switch to load the program into now; nil: there is none, or waits says why
-// not.
+// nextToRoll returns a switch to load the program into now; If it returns nil, there is none, or
+// waits says why loading must wait.
 func (c *Controller) nextToRoll() (d *device, waits string) {
 	if c.deposed != "" || !c.leads() {
 		return nil, ""
@@ -201,7 +202,8 @@ func (c *Controller) rollOne(ctx context.Context, d *device, owed *[]rolled) err
 			c.avoided[d.Spec.Name] = true
 			c.reroute("switch.avoided", d, "its program is being replaced: routes go around it where they can")
 			c.afterOthers(d, func() {
-				if taken = c.mayErase(nil, d); taken != nil { // a chain has made it a member meanwhile
+				// a chain has made the switch a member meanwhile
+				if taken = c.mayErase(nil, d); taken != nil {
 					c.notErased(d)
 					close(done)
 					return
@@ -247,7 +249,8 @@ func (c *Controller) leaveChains(ctx context.Context, d *device, owed *[]rolled)
 		return err
 	}
 	for name, members := range without {
-		// Noted before the attempt, because one that seems to have failed may have succeeded.
+		// Note it before the attempt, because an attempt that seems to have failed may have
+		// succeeded.
 		*owed = append(*owed, rolled{d.Spec.Name, name})
 		if err := c.change(ctx, name, chain.Change{Members: members, Rest: true}); err != nil {
 			return fmt.Errorf("leaving it out of chain %s: %w", name, err)

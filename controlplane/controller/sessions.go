@@ -28,7 +28,7 @@ import (
 // far from whatever the record said before, so that no packet of an earlier lease, late or forged,
 // is mistaken for the holder's.
 
-// maxSessions is how many sessions one request can ask for.
+// maxSessions is the maximum number of sessions that one request can lease.
 const maxSessions = 1024
 
 // These limits bound how long opening sessions may take. They are shorter than clients wait
@@ -82,7 +82,7 @@ func (c *Controller) OpenSessions(ctx context.Context, r admin.SessionsRequest) 
 	out := &admin.Sessions{Lease: name, TTLSeconds: int(c.sess.TTL() / time.Second)}
 	if out.Sessions, err = c.beginAnew(ctx, lease); err == nil {
 		if err := c.saveNow(ctx); err != nil { // before any client uses the sessions
-			return nil, apiError(err) // the lease runs out by itself
+			return nil, apiError(err) // nobody ends the lease; it expires
 		}
 		err = c.letIn(ctx, host)
 	}
@@ -114,8 +114,8 @@ func (c *Controller) saveNow(ctx context.Context) error {
 	}
 }
 
-// holder returns the host with a client's address; nil if it does not matter, because hosts may
-// use sessions that they have not leased.
+// holder returns the host with a client's address; nil if the host does not matter, because hosts
+// may use sessions that they have not leased.
 func (c *Controller) holder(address string) (*topology.Host, error) {
 	t := c.net().topo
 	if address == "" {
@@ -131,7 +131,7 @@ func (c *Controller) holder(address string) (*topology.Host, error) {
 	h := t.HostByAddress(ip)
 	switch {
 	case h == nil && t.Open():
-		return nil, nil // treated like an open host
+		return nil, nil // the client is treated like an open host
 	case h == nil:
 		return nil, fmt.Errorf("%w: no host of this network has the address %v", chain.ErrInvalid, ip)
 	case h.Principal == "":
@@ -220,7 +220,7 @@ func (b *beginning) at(ctx context.Context, keep *records) error {
 	// The chosen number's window contains no request that any of these switches has recorded.
 	set := (*ops.Switch).BeginRecord
 	patience := min(otherTimeout+time.Duration(len(b.ids))*time.Millisecond, 2*otherTimeout)
-	var others []*device // other switches that answer in time
+	var others []*device // switches that no chain's writes reach, and that answer in time
 	if b.begin == nil {
 		recorded := make([][]uint32, len(b.ids))
 		var mu sync.Mutex
@@ -296,8 +296,9 @@ func (b *beginning) choose(ctx context.Context, places []int, at []*device, reco
 	return nil
 }
 
-// tellJoiners sets the records at switches that are being brought in. One that does not answer in
-// time is reported to its chain, which gives it up unless a later copy will bring the records.
+// tellJoiners sets the records at switches that are being brought in. A switch that does not answer
+// in time is reported to its chain, which gives the switch up unless a later copy will bring the
+// records.
 func (b *beginning) tellJoiners(ctx context.Context, joiners []*device, tell func(context.Context, *device) error) {
 	quick, stop := context.WithTimeout(ctx, joinerTimeout)
 	defer stop()
@@ -363,7 +364,7 @@ type records struct {
 	others  []*device // all other connected switches
 	// fencing names a chain that has left out a switch that may still serve. That switch may still
 	// consider itself the head, with a live lease and the former records, and cannot get new ones.
-	// "": there is none.
+	// "": there is no such chain.
 	fencing string
 }
 
@@ -422,8 +423,8 @@ func (c *Controller) mayHoldKeys(ch *chainState, st chain.Status) bool {
 	return c.dir.Count(ch.topo.ID) > 0 || !ch.tidied && !(c.knows && !st.Doubt && !st.Stale)
 }
 
-// begin chooses the new value of a session's record. A switch that runs an earlier program does
-// not reset it, and accepts any higher request.
+// begin chooses the new value of a session's record. A switch that runs an earlier program does not
+// reset records, and accepts any higher request number.
 func (c *Controller) begin(records []uint32) (uint32, error) {
 	if !c.openness() {
 		return sessions.Begin(records, random32), nil
@@ -486,7 +487,7 @@ func (c *Controller) letIn(ctx context.Context, h *topology.Host) error {
 	}
 }
 
-// publishLeases gives the switches' workers the sessions that are leased to their hosts.
+// publishLeases gives each switch's worker the sessions that are leased to the switch's hosts.
 func (c *Controller) publishLeases() {
 	t := c.net().topo
 	leased := map[string][]p4rt.Entry{}
@@ -547,7 +548,8 @@ func (c *Controller) KeepSessions(ctx context.Context, lease string) (*admin.Ses
 	var failed error
 	err := c.call(ctx, func() {
 		if failed = c.inCharge(); failed != nil {
-			return // the leading controller knows about this lease, or does not reuse the ids yet
+			// the leading controller knows about this lease, or does not reuse the session ids yet
+			return
 		}
 		l, err := c.sess.Keep(c.now(), lease)
 		if failed = err; err == nil {

@@ -52,8 +52,8 @@ func (c *Controller) versionWarningAt(d *device) string {
 	return untested(versioned{d.Spec.Name, d.state.Version}, all)
 }
 
-// untested names the first of others whose version is not tested together with a's, and what to
-// upgrade. It returns "" if all are.
+// untested names the first of others whose version is not tested together with a's, and says what
+// to upgrade. It returns "" if all versions are tested together.
 func untested(a versioned, others []versioned) string {
 	for _, b := range others {
 		if testedTogether(a.version, b.version) {

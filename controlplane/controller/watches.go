@@ -29,8 +29,8 @@ const (
 	maxWatched = 16384
 	// maxKeys is how many keys one server can watch, so that no server takes all of them.
 	maxKeys = maxWatched / 4
-	// maxServers is how many servers of one switch can watch. Each gets a copy of everything that
-	// any of them watches.
+	// maxServers is how many servers of one switch can watch. Each server gets a copy of all
+	// commits that any of them watches.
 	maxServers = 8
 	// watchTTL is how long a registration lasts without renewal.
 	watchTTL = 10 * time.Second
@@ -70,7 +70,7 @@ func (c *Controller) Watch(ctx context.Context, r admin.WatchRequest) (*admin.Wa
 	return out, nil
 }
 
-// watchedBy is the error if another server on the same host already watches.
+// watchedBy is the error that another server on the same host already watches.
 type watchedBy struct{ port uint16 }
 
 func (w watchedBy) Error() string {
@@ -155,5 +155,3 @@ func (c *Controller) setWatching(all tableplan.Watches) {
 		d.WatchSoon()
 	}
 }
-
-// The entries.

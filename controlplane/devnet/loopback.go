@@ -80,7 +80,7 @@ func (l *Loopback) serve(n *Network, at Port, mac [6]byte, a netip.Addr, s *net.
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // the last answer's program has gone
+		if err != nil { // an earlier answer could not be delivered, because its program has gone
 			continue
 		}
 		f := wire.Frame{Src: from, Dst: netip.AddrPortFrom(a, wire.Port), EthernetSrc: mac}
@@ -90,15 +90,16 @@ func (l *Loopback) serve(n *Network, at Port, mac [6]byte, a netip.Addr, s *net.
 	}
 }
 
-// Send sends a frame that has left the network to the program that it is addressed to. It drops
-// frames that are not datagrams, and those whose source is none of the addresses.
+// Send sends a frame that has left the network to the program to which it is addressed. It drops
+// frames that are not datagrams, and frames whose source is not an address of this Loopback.
 func (l *Loopback) Send(frame []byte) {
 	f, payload, err := wire.ParseFrame(frame)
 	if err != nil {
 		return
 	}
 	if s := l.sockets[f.Src.Addr()]; s != nil {
-		_, _ = s.WriteToUDPAddrPort(slices.Clone(payload), f.Dst) // a program that has gone gets nothing
+		// an error is normal if the program has gone
+		_, _ = s.WriteToUDPAddrPort(slices.Clone(payload), f.Dst)
 	}
 }
 

@@ -26,9 +26,9 @@ func Alive(id Identity) http.Handler {
 	})
 }
 
-// hasEnded waits until a leader's process has ended (true) or ctx has (false). It returns true only
-// if it has reached the process at its address, the process's kernel has closed the connection, and
-// refuses new ones. It concludes nothing if the machine is silent.
+// hasEnded waits until a leader's process has ended (it returns true) or ctx has ended (false). It
+// returns true only if it has reached the process at its address, and the machine's kernel has
+// since closed the connection and refuses new ones. If the machine is silent, it concludes nothing.
 func hasEnded(ctx context.Context, leader Identity) bool {
 	if leader.Admin == "" {
 		return false
@@ -39,7 +39,7 @@ func hasEnded(ctx context.Context, leader Identity) bool {
 		switch {
 		case who != "":
 			met = who == leader.Name
-			if !met { // another process is at the address
+			if !met { // another process answers at the address
 				return false
 			}
 		case met && errors.Is(err, syscall.ECONNREFUSED):

@@ -34,7 +34,7 @@ const (
 // Candidate is a controller that takes part in the election.
 type Candidate struct {
 	Client *clientv3.Client
-	Prefix string // of all keys; it ends with a slash
+	Prefix string // prefix of all keys; it ends with a slash
 	// Identity identifies the candidate, in messages and to other candidates.
 	Identity Identity
 	Log      *slog.Logger
@@ -60,12 +60,12 @@ type Term struct {
 	cache    cache
 }
 
-// errOver: the term is over; the reason follows it.
+// errOver says that the term is over. In an error's text the reason follows it.
 var errOver = errors.New("this controller no longer leads")
 
 // Campaign waits until this candidate leads. Meanwhile it calls observe with each new leader.
 func (c *Candidate) Campaign(ctx context.Context, observe func(Identity)) (*Term, error) {
-	// Without a bound NewSession would wait until etcd answers.
+	// Grant the lease here, within ctx: NewSession would wait without a limit until etcd answers.
 	lease, err := c.Client.Grant(ctx, ttlSeconds)
 	if err != nil {
 		return nil, fmt.Errorf("etcd gives no lease for the election of a leader: %w", err)

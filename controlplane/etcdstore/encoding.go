@@ -23,8 +23,8 @@ const (
 
 // revision is the value of "revision", which each transaction writes. It contains the directory's
 // floor, which has no key of its own, because older controllers refuse unknown keys. Older
-// controllers write only the leader's number there. So one of them can take over, and its successor
-// notices that the floor is missing.
+// controllers write only the leader's number to this key. So an older controller can take over, and
+// its successor notices that the floor is missing.
 type revision struct {
 	Leader int64         `json:"leader"`
 	Floor  *wire.Version `json:"floor"`
@@ -51,7 +51,7 @@ func parts(s *saved.State) map[string]any {
 
 // Image is a state in the form of etcd's keys.
 type Image struct {
-	keys   map[wire.Key]keyspace.Key // of the directory
+	keys   map[wire.Key]keyspace.Key // the directory's keys
 	others map[string]string         // the other keys, by name
 	floor  *wire.Version             // nil: it is missing
 	edit   uint64                    // Directory.Edit of those keys; 0: unknown
@@ -126,14 +126,14 @@ type Change struct {
 // Made updates the image after a change was made.
 func (m *Image) Made(c Change) { c.note(m) }
 
-// firstParts only grow, and prevent the reuse of KEY_IDs. They are written before keys are deleted,
-// so nothing is lost if a leader ends in between.
+// firstParts are parts of the state whose values only grow. They prevent the reuse of KEY_IDs. They
+// are written before keys are deleted, so nothing is lost if a leader ends in between.
 var firstParts = []string{"next", "retired"}
 
 // Transactions returns the changes that turn an image into s, in transactions of at most size
 // changes. The first change of each is to "revision", with the number of the leader. After each
-// transaction, a controller can continue from the image's state. Call Written when all have been
-// made.
+// transaction, a controller can continue from the image's state. Call Written when all changes have
+// been made.
 func (m *Image) Transactions(s *saved.State, leader int64, size int) ([][]Change, error) {
 	var err error
 	encode := func(v any) string {
@@ -210,8 +210,9 @@ func (m *Image) keyChanges(keys []keyspace.Key, encode func(any) string) [][]Cha
 // groups collects changes. Changes that touch the same name or slot form a group.
 type groups struct {
 	changes []Change
-	of      []int          // union-find: for each change another of its group; for a root, itself
-	by      map[string]int // for each name and slot, a change that touches it
+	// union-find: for each change, another change of its group; for a root, the change itself
+	of []int
+	by map[string]int // for each name and slot, a change that touches it
 }
 
 func (g *groups) root(i int) int {
@@ -261,8 +262,8 @@ func (g *groups) sorted() [][]Change {
 	return out
 }
 
-// pack combines groups into transactions of at most size changes. It splits only groups that are
-// larger.
+// pack combines groups into transactions of at most size changes. It splits only groups of more
+// than size changes.
 func pack(groups [][]Change, size int) (out [][]Change) {
 	for _, g := range groups {
 		for part := range slices.Chunk(g, size) {

@@ -18,7 +18,7 @@ const batch = 101
 // prefix. These keys are not part of the state.
 const Gateway = "gateway/"
 
-// writing is how long the store repeats a write while etcd does not answer.
+// writing is the time for which the store repeats a write while etcd does not answer.
 const writing = 10 * time.Second
 
 // cache is the state that is known to be in etcd.

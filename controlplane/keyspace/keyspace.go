@@ -25,21 +25,24 @@ var (
 	ErrNotFound = errors.New("not found")
 	ErrExists   = errors.New("exists already")
 	ErrFull     = errors.New("full")
-	ErrShare    = errors.New("as many as one may have") // of the caller
+	// the caller has as many keys as it may have
+	ErrShare = errors.New("as many as one may have")
 )
 
 // State says how far the placement of a key has come.
 type State string
 
 const (
-	Adding   State = "adding"   // recorded; its entries and first write may or may not have been made
+	// recorded; the key's entries and first write may or may not have been made
+	Adding   State = "adding"
 	Placed   State = "placed"   //
-	Removing State = "removing" // recorded; it may be gone from some switches
-	Moving   State = "moving"   // recorded; switches may have entries of it, of its alias, or both
-	Taken    State = "taken"    // it is being moved, and only its alias has entries
+	Removing State = "removing" // recorded; the key may be gone from some switches
+	// recorded; switches may have entries of the key, of its alias, or of both
+	Moving State = "moving"
+	Taken  State = "taken" // the key is being moved, and only its alias has entries
 )
 
-// numberMask selects the counter in a KEY_ID: 24 of 32 bits. The others are the chain's number.
+// numberMask selects the counter in a KEY_ID: 24 of 32 bits. The other bits are the chain's number.
 const numberMask = 1<<24 - 1
 
 // MaxName is the longest name, in bytes.
@@ -83,8 +86,8 @@ type Space struct {
 // Snapshot is the saved form of a directory. Several snapshots may share their keys, so callers
 // must only read them, except by Sort.
 type Snapshot struct {
-	// Edit counts the changes of a directory. Two snapshots of one directory with the same Edit
-	// are equal. 0: the snapshot is not from a directory.
+	// Edit counts the changes of a directory. Two snapshots of one directory with the same Edit are
+	// equal. 0: the snapshot does not come from a Directory.
 	Edit uint64           `json:"-"`
 	Keys []Key            `json:"keys"`
 	Next map[uint8]uint32 `json:"next"` // by chain: where the search for the next number starts
@@ -99,7 +102,8 @@ type Directory struct {
 	spaces map[uint8]Space
 	names  map[string]*Key
 	ids    map[wire.Key]*Key
-	slots  map[int]*Key // of all chains, because spaces may have moved since a key was placed
+	// slots of all chains in one map, because spaces may have moved since a key was placed
+	slots  map[int]*Key
 	counts map[uint8]int
 	next   map[uint8]uint32
 	// A KEY_ID that has been used does not come back in another slot, where its versions would
@@ -282,7 +286,7 @@ func (d *Directory) AddFor(by string, chain uint8, name string, id *wire.Key) (K
 	return *d.put(k), nil
 }
 
-// number returns a KEY_ID that has not been used for as long as possible.
+// number returns the KEY_ID that was never used or, if all were, that has been unused the longest.
 func (d *Directory) number(chain uint8) wire.Key {
 	const numbers = numberMask + 1
 	n := d.next[chain] % numbers
@@ -293,13 +297,13 @@ func (d *Directory) number(chain uint8) wire.Key {
 	return wire.MakeKey(chain, n)
 }
 
-// skipped is how many numbers Skip passes over. It is many more than are given between two copies
-// of a directory, and few of the 2^24 that exist.
+// skipped is how many numbers Skip passes over. It is far above the numbers that are given between
+// two saved copies of a directory, and small compared with the 2^24 numbers that exist.
 const skipped = 1 << 16
 
 // Skip skips numbers that a chain's keys may have used since the directory was saved, if the
-// directory turns out to be an earlier one. Before that, adopt the keys that still have some of
-// them.
+// directory turns out to be an earlier one. Call Adopt first, for the keys that still have such
+// numbers.
 func (d *Directory) Skip(chain uint8) {
 	if n := d.next[chain]; n+skipped <= numberMask {
 		d.next[chain] = n + skipped
@@ -307,13 +311,14 @@ func (d *Directory) Skip(chain uint8) {
 	d.changed()
 }
 
-// used reports whether a KEY_ID may have been a key's, or an alias, before.
+// used reports whether a KEY_ID may have been the KEY_ID or the alias of a key before.
 func (d *Directory) used(id wire.Key) bool {
 	return uint32(id)&numberMask < d.next[id.Chain()] || d.retired[id]
 }
 
-// Used returns a function that reports which KEY_IDs of a chain may have been a key's, or an
-// alias, up to now. Later changes do not affect the function, and any goroutine may call it.
+// Used returns a function that reports whether a KEY_ID of a chain may have been the KEY_ID or the
+// alias of a key up to now. Later changes do not affect the function, and any goroutine may call
+// it.
 func (d *Directory) Used(chain uint8) func(wire.Key) bool {
 	next, retired := d.next[chain], map[wire.Key]bool{}
 	for id := range d.retired {
@@ -355,7 +360,8 @@ func (d *Directory) FinishMove(from, to wire.Key, last wire.Version) (left Key) 
 	return d.leftover(&old)
 }
 
-// leftover makes the remains of a key whose name belongs to another key now, or to none.
+// leftover turns a key whose name belongs to another key now, or to none, into remains that only
+// hold its slot.
 func (d *Directory) leftover(old *Key) Key {
 	return *d.put(Key{Name: movedPrefix + old.Alias.String(), ID: old.Alias, Slot: old.Slot, State: Removing})
 }
@@ -387,7 +393,7 @@ const (
 // key.
 func (k Key) FinalName() string { return strings.TrimPrefix(k.Name, MovingPrefix) }
 
-// Leftover reports whether a key is the remains of one that was moved away.
+// Leftover reports whether a key is what remains of a key that was moved away.
 func (k Key) Leftover() bool { return strings.HasPrefix(k.Name, movedPrefix) }
 
 // adoptedPrefix starts the names of keys that were found in the switches and are unknown to the
@@ -396,8 +402,8 @@ const adoptedPrefix = "keyid:"
 
 // Adopt adds keys that were found in the switches, by their KEY_IDs and slots, under names made of
 // their KEY_IDs, and returns those that it added. Pass all found keys in one call. It does not add
-// a KEY_ID that was given before, whose key was removed or has moved away, or one whose slot
-// belongs to another key.
+// a KEY_ID that was given before and whose key was removed or has moved away. Nor does it add a
+// KEY_ID whose slot belongs to another key.
 func (d *Directory) Adopt(found map[wire.Key]int) (adopted []Key) {
 	var fit []wire.Key
 	for _, id := range slices.Sorted(maps.Keys(found)) {

@@ -6,10 +6,10 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// The versions of a name. Switches give a key's versions by its slot and its chain's epoch. So
-// they start again, perhaps lower, when the key moves to another chain, or is removed and added
-// again. A client that knows keys by name must not see that, because it compares versions, swaps
-// by them, and hands them out as fencing tokens. So a name has versions of its own: those of its
+// The versions of a name. Switches give a key's versions by its slot and its chain's epoch. So they
+// start again, perhaps lower, when the key moves to another chain, or is removed and added again. A
+// client that knows keys by name must not see that, because it compares versions, swaps by them,
+// and hands them out as fencing tokens. So a name has versions of its own: the versions of its
 // KEY_ID plus an offset that the directory stores with the key.
 //
 //   - A key that moves keeps its version by name: its value is the same, and no client has written
@@ -49,7 +49,7 @@ func (k *Key) takeOver(old *Key, last wire.Version) {
 	k.Made, k.Empty = old.Made, old.Empty
 }
 
-// Leave records that a key that is about to be deleted had no version above last.
+// Leave records that no version of a key was above last. Call it before the key is deleted.
 func (d *Directory) Leave(id wire.Key, last wire.Version) {
 	k := d.ids[id]
 	if k == nil || k.Leftover() || strings.HasPrefix(k.Name, MovingPrefix) { // the name lives on

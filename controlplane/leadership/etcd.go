@@ -14,7 +14,7 @@ import (
 // Etcd says how to reach the etcd with the state of a network's controllers.
 type Etcd struct {
 	Endpoints     []string // client addresses, HOST:PORT or URLs
-	Prefix        string   // of all keys; with or without a slash at its end
+	Prefix        string   // prefix of all keys, with or without a slash at its end
 	CA, Cert, Key string   // files, PEM; "": no TLS
 }
 

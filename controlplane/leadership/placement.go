@@ -27,13 +27,13 @@ type Placement struct {
 	// Prefix begins the names of the gateways' own keys in etcd.
 	Prefix string
 	Limits policy.Limits
-	// Leaving reports whether a chain must hold no keys of etcd; nil: none.
+	// Leaving reports whether a chain must hold no keys of etcd; nil: all chains may hold them.
 	Leaving func(chain string) bool
 }
 
-// New makes the controller that places an etcd's keys in a network. The conditions must ensure that
-// this process leads; run the controller only with them. Without a network and an etcd, New only
-// checks the configuration.
+// New makes the controller that places an etcd's keys in a network. The conditions of its writes
+// must ensure that this process leads; do not run the controller without them. Without a network
+// and an etcd, New only checks the configuration.
 func (p *Placement) New(network placementcontroller.Network, etcd *clientv3.Client, log *slog.Logger,
 	conditions ...clientv3.Cmp) (*placementcontroller.Controller, error) {
 	var source placementcontroller.Source = noSource{}

@@ -30,8 +30,8 @@ type Options struct {
 	Topology *topology.Topology
 	// TLS is for the switches; nil: as in the topology.
 	TLS *tls.Config
-	// Replica serves the admin API: from this server while it runs, and without a known leader
-	// afterwards.
+	// Replica serves the admin API: it serves this server while the server runs, and afterwards
+	// stands by without a known leader.
 	Replica *adminserver.Replica
 	// Placement places keys of etcd; nil: no placement.
 	Placement *Placement
@@ -47,7 +47,7 @@ type Server struct {
 	elected bool
 }
 
-// ErrDeposed: another controller has taken over at a switch.
+// ErrDeposed says that another controller has taken over at a switch.
 var ErrDeposed = errors.New("another controller has taken over at a switch")
 
 // New assembles a server for a term. It has no effect until Run.
@@ -89,7 +89,8 @@ func (s *Server) Run(ctx context.Context) error {
 		parts.Go(func() { s.Placement.Run(ctx) })
 	}
 	s.replica.Lead(s.Controller, placement)
-	var deposed <-chan struct{} // nil: without etcd, it continues with its remaining switches
+	// nil without etcd: then the controller continues with its remaining switches
+	var deposed <-chan struct{}
 	if s.elected {
 		deposed = s.Controller.Deposed()
 	}

@@ -35,7 +35,7 @@ const (
 	mostUnknown, largestUnknown = 1 << 16, 256
 )
 
-// allowance is what the rest of an answer may contain.
+// allowance limits what the rest of an answer may contain.
 type allowance struct {
 	entities int // including messages without entities
 	bytes    int
@@ -59,7 +59,7 @@ func (a *allowance) spend(entities, bytes int) error {
 	return nil
 }
 
-// allowance returns what the answer to a request may contain.
+// allowance returns the limits of the answer to a request.
 func (i *Info) allowance(what []*v1.Entity) *allowance {
 	a := &allowance{}
 	for _, e := range what {
@@ -67,7 +67,7 @@ func (i *Info) allowance(what []*v1.Entity) *allowance {
 		case *v1.Entity_TableEntry:
 			one := len(e.TableEntry.GetMatch()) > 0
 			allowEach(a, i.tables, e.TableEntry.GetTableId(), func(t *configv1.Table) (int, int) {
-				return cells(t.Size+1, one), i.entryBytes(t) // the default entry comes on top
+				return cells(t.Size+1, one), i.entryBytes(t) // plus 1 for the default entry
 			})
 		case *v1.Entity_DirectCounterEntry:
 			id := e.DirectCounterEntry.GetTableEntry().GetTableId()
@@ -126,8 +126,8 @@ func allowEach[T any](a *allowance, x index[T], id uint32, size func(T) (entitie
 	}
 }
 
-// cells returns the number of cells: 1 if one is set, otherwise the size, which the program may
-// leave open.
+// cells returns the number of cells: 1 if one is set, otherwise the array's size. The program may
+// leave the size open.
 func cells(size int64, one bool) int {
 	switch {
 	case one:
@@ -177,7 +177,7 @@ func (a *allowance) each(info *Info, response []byte, f func(*v1.Entity) error) 
 		here := response[:len(response)-len(rest)]
 		response = rest
 		if n, _, _ := protowire.ConsumeTag(here); n != fieldEntities {
-			continue // of a later version of P4Runtime
+			continue // a field of a later version of P4Runtime
 		}
 		if err := a.spend(1, 0); err != nil || len(b) > a.largest {
 			return ErrAnswerTooLarge

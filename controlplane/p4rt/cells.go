@@ -73,15 +73,15 @@ func (c *Client) ReadRegisterCells(ctx context.Context, register string, cells [
 }
 
 // An extension of P4Runtime by netcraq-switch (switch/p4rtserver, since.go). The switch names the
-// state of a register that it has reported. To a caller that sends that name it reports only what
-// has changed since. Other switches report everything.
+// state of a register that it has reported. To a caller that sends this name, the switch reports
+// only the cells that have changed since. Other switches report everything.
 const (
 	sinceHeader    = "netcraq-since"
 	snapshotHeader = "netcraq-snapshot"
 )
 
-// toldFor is how long the content of whole registers is kept for incremental reads. A recovery's
-// reads come shortly after one another.
+// toldFor is the time for which the client keeps the content of whole registers, for incremental
+// reads. A recovery's reads come shortly after one another.
 const toldFor = 10 * time.Second
 
 // told holds what a switch has reported about whole registers, by their names.
@@ -264,8 +264,8 @@ func eachCell(b []byte, f func(index uint64, value []byte) error) error {
 	return nil
 }
 
-// field takes the first field off an encoded message: its bytes if it is the one wanted, otherwise
-// nil.
+// field splits the first field off an encoded message. It returns the field's bytes if it is the
+// wanted field, otherwise nil.
 func field(b []byte, want protowire.Number) (value, rest []byte, err error) {
 	n, typ, size := protowire.ConsumeTag(b)
 	if size < 0 {

@@ -46,8 +46,8 @@ type Options struct {
 	ElectionID ElectionID
 	Info       *Info // of the controller's program
 
-	// RPCTimeout bounds each request (0: 10 s). The longest is pushing a large program to a slow
-	// target.
+	// RPCTimeout bounds each request (0: 10 s). The longest request is pushing a large program to a
+	// slow target.
 	RPCTimeout time.Duration
 	// MinBackoff and MaxBackoff bound the wait before connecting again (0: 100 ms and 2 s).
 	MinBackoff, MaxBackoff time.Duration
@@ -93,17 +93,18 @@ type State struct {
 	// Primary is the election id of the primary controller; zero if there is none, or if it is not
 	// known.
 	Primary ElectionID
-	// Version is the version of NetCRAQ that the switch runs, such as 0.2.0-rc1. It is empty if
-	// the switch does not report it: it is not connected, older than 0.1.0, or another P4Runtime
-	// server.
+	// Version is the version of NetCRAQ that the switch runs, such as 0.2.0-rc1. It is empty if the
+	// switch does not report a version: the switch is not connected, is older than 0.1.0, or is
+	// another P4Runtime server.
 	Version string
-	// Err says why the connection is not there (Disconnected).
+	// Err says why there is no connection (phase Disconnected).
 	Err error
 }
 
 // Errors of requests that only a primary may make.
 var (
-	// ErrNotPrimary says that another controller is primary, or none. The request had no effect.
+	// ErrNotPrimary says that this controller is not primary: another one is, or none. The request
+	// had no effect.
 	ErrNotPrimary = errors.New("this controller is not primary at the switch")
 	// ErrNotConnected says that there is no stream to the switch, or not the one that the request
 	// was for. The request had no effect.
@@ -206,7 +207,7 @@ func (c *Client) electionID() ElectionID {
 	return c.election
 }
 
-// Run keeps the client connected until ctx ends, and closes it then.
+// Run keeps the client connected until ctx ends, and then closes it.
 func (c *Client) Run(ctx context.Context) {
 	defer c.conn.Close()
 	wait := c.o.MinBackoff
@@ -259,7 +260,7 @@ func (c *Client) session(ctx context.Context) (connected, ended bool, err error)
 	defer timer.Stop()
 	for {
 		m, err := channel.Recv()
-		if cause := context.Cause(ctx); cause != nil { // this side has ended it
+		if cause := context.Cause(ctx); cause != nil { // this side has ended the stream
 			return connected, true, cause
 		}
 		if err != nil {

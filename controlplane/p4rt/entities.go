@@ -71,7 +71,8 @@ func groupEntity(m *v1.MulticastGroupEntry) *v1.Entity {
 		}}}
 }
 
-// DecodeGroup returns the multicast group in an entity; ok is false if it is something else.
+// DecodeGroup returns the multicast group in an entity; ok is false if the entity is not a
+// multicast group.
 func DecodeGroup(e *v1.Entity) (Group, bool) {
 	m := e.GetPacketReplicationEngineEntry().GetMulticastGroupEntry()
 	if m == nil {
@@ -107,7 +108,7 @@ func (i *Info) counterEntity(name string, index int) (*v1.Entity, error) {
 }
 
 // EncodeMeter makes the protobuf of one cell of a meter that passes perSecond packets (or bytes)
-// per second, and bursts of up to burst; perSecond 0: no limit.
+// per second, and bursts of up to burst. If perSecond is 0, there is no limit.
 func (i *Info) EncodeMeter(name string, index int, perSecond, burst int64) (*v1.Entity, error) {
 	m, err := i.meters.find(name)
 	if err != nil {

@@ -18,7 +18,7 @@ type Entry struct {
 	Action   string // "" in a default entry: the program's own default
 	Params   Params
 	Priority int32 // higher wins; above 0 in tables with a ternary, range or optional key, otherwise 0
-	Default  bool  // it is the table's default entry, for packets that no entry matches
+	Default  bool  // the entry is the table's default, for packets that no other entry matches
 }
 
 // Match is what an entry matches, by the names of the table's match fields. A field that is left
@@ -32,8 +32,8 @@ type Params map[string]any
 // Key is the match on one field. Its kind must be that of the field.
 type Key struct {
 	Kind   configv1.MatchField_MatchType
-	Value  any // the lower bound in a range match
-	Mask   any // in a ternary match; the upper bound in a range match
+	Value  any // the value; in a range match, the lower bound
+	Mask   any // the mask of a ternary match; in a range match, the upper bound
 	Prefix int // prefix length in bits, in an LPM match
 }
 
@@ -289,7 +289,7 @@ func (i *Info) Decode(te *v1.TableEntry) (Entry, error) {
 	return e, nil
 }
 
-// Exact returns the value of the entry's exact match on field, 0 if it has none.
+// Exact returns the value of the entry's exact match on field, 0 if the entry has no such match.
 func (e Entry) Exact(field string) Value {
 	v, _ := e.Match[field].Value.(Value)
 	return v

@@ -12,7 +12,7 @@ import (
 // SameMeaning reports whether two programs have the same tables, actions, registers and so on, by
 // their ids. If so, the content that controllers have written to one can stay when the other
 // replaces it. Names, annotations and order do not matter, except for the names of key fields and
-// parameters, whose ids are only counters.
+// parameters, whose ids only number them.
 func SameMeaning(a, b *configv1.P4Info) bool {
 	a, b = proto.CloneOf(a), proto.CloneOf(b)
 	for _, info := range []*configv1.P4Info{a, b} {
@@ -22,9 +22,9 @@ func SameMeaning(a, b *configv1.P4Info) bool {
 	return proto.Equal(a, b)
 }
 
-// Agree reports whether everything that both programs have, by id, means the same in both. If so,
-// a controller of one program can use those parts of the other, if they exist. Parts of only one
-// program do not matter.
+// Agree reports whether everything that both programs have, by id, means the same in both. If so, a
+// controller of one program can use those parts of the other, if they exist. Parts that only one
+// program has do not matter.
 func Agree(a, b *configv1.P4Info) bool {
 	a, b = proto.CloneOf(a), proto.CloneOf(b)
 	fields := a.ProtoReflect().Descriptor().Fields()

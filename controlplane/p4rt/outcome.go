@@ -94,11 +94,11 @@ func (c *Client) change(ctx context.Context, st *stream, request func(context.Co
 }
 
 // isAnswer reports whether the error of a request is the switch's own answer to it. The codes are
-// those with which a P4Runtime server refuses a whole request (sections 12 and 14) and that
-// nothing on the path produces by accident. UNKNOWN without errors of single updates is not one of
-// them, because gRPC uses it for errors that it does not understand. ABORTED only says that
-// something else came in between. With RESOURCE_EXHAUSTED, HTTP/2 may end a call that is under
-// way.
+// those with which a P4Runtime server refuses a whole request (sections 12 and 14), and which
+// nothing on the path to the server produces by accident. UNKNOWN without errors of single updates
+// is not one of them, because gRPC uses it for errors that it does not understand. ABORTED only
+// says that something else came in between. With RESOURCE_EXHAUSTED, HTTP/2 may end a call that is
+// under way.
 func isAnswer(err error) bool {
 	var we *WriteError
 	if err == nil || errors.As(err, &we) {
@@ -112,7 +112,7 @@ func isAnswer(err error) bool {
 	return false
 }
 
-// later waits for a stream after one that has ended, and in which this controller is primary.
+// later waits for a stream after the ended stream after, in which this controller is primary.
 func (c *Client) later(ctx context.Context, after *stream) (*stream, error) {
 	ctx, cancel := c.rpcContext(ctx)
 	defer cancel()
@@ -138,9 +138,9 @@ func (c *Client) Write(ctx context.Context, updates ...*v1.Update) error {
 	return c.WriteIn(ctx, anyStream, updates...)
 }
 
-// WriteIn is Write under a given stream (State.Stream). It returns ErrNotConnected if that stream
-// has ended. A caller whose writes depend on what it has read names the stream in which it read
-// it, because between two streams the switch may have been replaced.
+// WriteIn does the same as Write, under a given stream (State.Stream). It returns ErrNotConnected
+// if that stream has ended. A caller whose writes depend on what it has read names the stream in
+// which it has read, because between two streams the switch may have been replaced.
 func (c *Client) WriteIn(ctx context.Context, stream int, updates ...*v1.Update) error {
 	fail := func(err error) error { return fmt.Errorf("writing to %s: %w", c.o.Name, err) }
 	st, err := c.primaryStream(stream)

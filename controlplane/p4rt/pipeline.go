@@ -24,8 +24,8 @@ import (
 type Pipeline struct {
 	Info         *Info
 	DeviceConfig []byte
-	// Cookie is a hash of both, which the switch keeps with the program. The same cookie means
-	// that the same program is already running. It is never 0.
+	// Cookie is a hash of both parts, which the switch stores with the program. The same cookie
+	// means that the same program is already running. It is never 0.
 	Cookie uint64
 }
 
@@ -73,8 +73,8 @@ type Pushed int
 const (
 	Kept      Pushed = iota // the program was already running, and nothing was changed
 	Committed               // the program was loaded; the switch's state starts empty
-	// another build of the program was running: the switch loaded this one and kept what it could
-	// of its tables. Some switches keep registers (netcraq-switch), others empty them (BMv2)
+	// another build of the program was running: the switch loaded this one and kept its tables as
+	// far as possible. Some switches keep registers (netcraq-switch), others empty them (BMv2)
 	Reconciled
 )
 
@@ -110,8 +110,8 @@ func (c *Client) Running(ctx context.Context) (*configv1.P4Info, uint64, error) 
 	return config.GetP4Info(), config.GetCookie().GetCookie(), err
 }
 
-// EnsurePipeline makes the switch run p, and does nothing if it does already. The client must be
-// primary.
+// EnsurePipeline makes the switch run p. If the switch already runs p, it does nothing. The client
+// must be primary.
 func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error) {
 	st, err := c.primaryStream(anyStream)
 	if err != nil {
@@ -171,7 +171,7 @@ func (c *Client) ReloadIn(ctx context.Context, stream int, p *Pipeline) error {
 	return c.setPipeline(ctx, st, p, v1.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT)
 }
 
-// Reload is ReloadIn under the present stream.
+// Reload does the same as ReloadIn, under the present stream.
 func (c *Client) Reload(ctx context.Context, p *Pipeline) error { return c.ReloadIn(ctx, anyStream, p) }
 
 func (c *Client) notLoaded(err error) error {

@@ -35,7 +35,7 @@ func (v Value) Canonical() Value {
 	return v[i:]
 }
 
-// Equal compares as numbers: padding does not matter.
+// Equal reports whether two values are the same number: padding does not matter.
 func (v Value) Equal(w Value) bool { return string(v.Canonical()) == string(w.Canonical()) }
 
 // Bits is the number of bits that the value needs.
@@ -60,7 +60,7 @@ func (v Value) String() string { return "0x" + hex.EncodeToString(v.Canonical())
 func (v Value) padded(n int) []byte {
 	c := v.Canonical()
 	out := make([]byte, n)
-	if len(c) > n { // the value zero in a field of no bytes
+	if len(c) > n { // this is the value zero in a field of no bytes
 		return out
 	}
 	copy(out[n-len(c):], c)
@@ -112,7 +112,7 @@ func MakeValue(x any, width int) (Value, error) {
 	return append(Value(nil), v...), nil
 }
 
-// mask clears all but the highest prefix bits of a value of width bits.
+// mask keeps the highest prefix bits of a value of width bits, and clears the others.
 func (v Value) mask(prefix, width int) Value {
 	n := (width + 7) / 8
 	b := v.padded(n)

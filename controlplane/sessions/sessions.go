@@ -21,15 +21,16 @@ import (
 // Time is the time since the controller started.
 type Time = time.Duration
 
-// ErrNotFound: there is no such lease, or it has ended. ErrFull: too few ids are free.
+// ErrNotFound says that there is no such lease, or that it has ended. ErrFull says that too few ids
+// are free.
 var (
 	ErrNotFound = errors.New("no such lease on sessions")
 	ErrFull     = errors.New("not enough sessions are free")
 )
 
-// Gap is how many requests an earlier holder may have sent that no switch had recorded yet when the
-// switches were read. A new lease's numbers avoid these, so that they are not mistaken for the new
-// holder's.
+// Gap is the maximum number of requests of an earlier holder that no switch has recorded when the
+// controller reads the switches. A new lease's numbers avoid these, so that they are not mistaken
+// for the new holder's.
 const Gap = 1024
 
 // Begin chooses the initial value of a session's record for a new lease. The holder's first request
@@ -51,7 +52,7 @@ func Begin(records []uint32, random func() uint32) uint32 {
 type Lease struct {
 	ID    string `json:"id"`
 	Owner string `json:"owner,omitempty"`
-	// the host that may use them; "": all hosts that may use sessions without a lease
+	// the host that may use the sessions; "": all hosts that may use sessions without a lease
 	Host string   `json:"host,omitempty"`
 	IDs  []uint16 `json:"ids"`
 	// Begin holds the values that the records of IDs were set to before the holder learned about
@@ -61,7 +62,7 @@ type Lease struct {
 	freed Time // not 0: the lease has ended, and its ids are free from this time on
 }
 
-// Table is all sessions for clients. It is not safe for concurrent use.
+// Table holds all sessions for clients. It is not safe for concurrent use.
 type Table struct {
 	ttl    time.Duration
 	free   []uint16 // ordered by how long they have been free, longest first
@@ -149,7 +150,7 @@ func (t *Table) Begun(now Time) map[uint16]uint32 {
 	return out
 }
 
-// soon says when more ids become free.
+// soon returns a text that says when more ids become free.
 func (t *Table) soon(now Time) string {
 	var next Time
 	for _, l := range t.leases {

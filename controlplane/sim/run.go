@@ -24,16 +24,16 @@ type Result struct {
 	Network    string // name of its shape
 	Violations []judge.Violation
 	Coverage   logbook.Coverage
-	Calls      int           // of clients, that carry information
-	Packets    int           // that switches processed
-	Took       time.Duration // simulated
+	Calls      int           // clients' calls that carry information
+	Packets    int           // packets that switches processed
+	Took       time.Duration // simulated time of the run
 }
 
 // Time limits after the faults have stopped.
 const (
-	readyWithin = 8 * time.Second        // the chain is whole; draining it may take 5 s
-	cleanWithin = 2 * time.Second        // every key is clean at every member
-	probeWithin = time.Second            // every key can be read and changed
+	readyWithin = 8 * time.Second        // until the chain is whole; draining it may take 5 s
+	cleanWithin = 2 * time.Second        // until every key is clean at every member
+	probeWithin = time.Second            // until every key can be read and changed
 	longest     = 300 * time.Millisecond // the longest time that a frame travels
 )
 

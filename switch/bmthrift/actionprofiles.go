@@ -135,7 +135,7 @@ func (h *handler) BmMtActProfDeleteGroup(cxt int32, profile string, group idl.Ha
 	})
 }
 
-// regroup changes the members of a group.
+// regroup changes the list of a group's members.
 func (h *handler) regroup(cxt int32, profile string, member, group idl.Handle,
 	change func([]target.WeightedMember, int) ([]target.WeightedMember, error)) error {
 	return h.write(cxt, func(p target.Pipeline) error {

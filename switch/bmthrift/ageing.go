@@ -9,7 +9,7 @@ import (
 // idle notifies listeners, as BMv2 does, of entries of the running program that no packet has hit
 // for their idle timeout. It sends one message for each table, with the entries' handles.
 func (h *handler) idle(p target.Pipeline, entries []target.IdleEntry) {
-	if h.prog == nil { // no call has come yet
+	if h.prog == nil { // no Thrift call has come yet
 		_ = h.bound(func(target.Pipeline) error { return nil })(p)
 	}
 	if h.prog != p.Program() {

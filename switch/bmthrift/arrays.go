@@ -202,8 +202,8 @@ func meterFailure(err error) error {
 	return refusal(code, "%v", err)
 }
 
-// setRates sets the rates of count meters of an array, starting with first; of all if count is
-// negative.
+// setRates sets the rates of count meters of an array, starting with first. If count is negative,
+// it sets those of all meters.
 func (h *handler) setRates(p target.Pipeline, name string, first, count int,
 	rates []idl.MeterRate) error {
 	m := h.prog.Meter(name)
@@ -396,7 +396,7 @@ func (h *handler) BmRegisterReadAll(cxt int32, name string) (out []int64, err er
 	return out, err
 }
 
-// few refuses a call for too many cells, which would take too much time or memory.
+// few refuses a call for more cells than maxCells, which would take too much time or memory.
 func few(r *bmv2json.Register, cells int) error {
 	if cells > maxCells {
 		return registerFailure(fmt.Errorf(

@@ -4,7 +4,8 @@
 // Package idl has the interface: the .thrift files, and the same types in Go. The table services
 // names the method of handler that executes each call. Reflection does the rest: codec.go writes
 // and reads the types, and services.go gets a call's arguments from the parameters of its method. A
-// new call takes a line in a .thrift file, one in the table and a method. TestIDL compares them.
+// new call takes a line in a .thrift file, one in the table and a method. TestIDL compares the
+// files, the types and the table.
 //
 // It serves P4Runtime's state (see p4rtserver.Local). Objects to which BMv2 gives a handle
 // (entries, members, groups, nodes of multicast groups) get one here, whichever protocol created
@@ -15,8 +16,8 @@
 //   - a member or a group gets its P4Runtime id minus one, because ids begin at 1 and handles at 0;
 //   - a multicast group that P4Runtime made gets one node for each replication id.
 //
-// Priorities are inverted: the smallest wins here, the largest in P4Runtime. As in BMv2, one is
-// 2147483647 minus the other.
+// Priorities are inverted: here the smallest priority wins, in P4Runtime the largest. As in BMv2, a
+// priority here is 2147483647 minus P4Runtime's.
 //
 // The interface has codes for errors, and no text; the details are logged.
 //

@@ -8,7 +8,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// explained is a protocol error, which only has a code, with a text for the log.
+// explained is a protocol error with a text for the log. The protocol error itself has only a code.
 type explained struct {
 	error // the exception that is sent
 	why   string

@@ -12,8 +12,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// handler answers calls. The state's lock also guards the handler's own data, so that is accessed
-// only inside State.Read and State.Write.
+// handler answers calls. The state's lock also guards the handler's own data. So these data are
+// accessed only inside State.Read and State.Write.
 type handler struct {
 	dev   target.Device
 	state State
@@ -27,7 +27,7 @@ type handler struct {
 	mc      *multicast
 
 	learner *learner // nil: nobody is notified
-	aged    uint64   // number of idle-entry notifications so far
+	aged    uint64   // number of notifications of idle entries so far
 }
 
 func newHandler(dev target.Device, state State, opts Options, log *slog.Logger) *handler {
@@ -62,7 +62,7 @@ func (h *handler) read(cxt int32, f func(target.Pipeline) error) error {
 	return h.state.Read(h.bound(f))
 }
 
-// write is read for changes.
+// write calls f as read does, for a call that makes changes.
 func (h *handler) write(cxt int32, f func(target.Pipeline) error) error {
 	if cxt != 0 {
 		return errContext
@@ -155,8 +155,8 @@ func (h *handler) entry(p target.Pipeline, name string,
 	return t, hs, i, nil
 }
 
-// direct refuses calls for direct tables (whose entries name actions) at indirect tables, and the
-// other way round.
+// direct refuses a call at a table of the wrong kind. If want is set, the table must be a direct
+// one, whose entries name actions. Otherwise it must be an indirect one.
 func direct(t *bmv2json.Table, want bool) error {
 	if (t.Kind == bmv2json.TableSimple) == want {
 		return nil

@@ -13,7 +13,7 @@ const (
 	// bits of a handle that hold the index; the bits above count earlier uses of the index
 	indexBits  = 24
 	indexMask  = 1<<indexBits - 1
-	maxVersion = 1<<7 - 1 // a handle is not negative
+	maxVersion = 1<<7 - 1 // the largest that keeps a handle non-negative
 )
 
 // handles are the handles of one table's entries.
@@ -27,7 +27,7 @@ type handles struct {
 type slot struct {
 	used    bool
 	version int
-	// match and priority only
+	// the entry's match and priority; other fields are not set
 	entry target.TableEntry
 	// number of the last sync that found the entry
 	seen int
@@ -84,7 +84,7 @@ func (h *handles) remove(i int) {
 	h.free = append(h.free, i)
 }
 
-// find returns the index after a handle, or an error code if the handle is not valid.
+// find returns the index that a handle contains, or an error code if the handle is not valid.
 func (h *handles) find(handle idl.Handle) (int, idl.TableCode) {
 	i := int(handle) & indexMask
 	switch {
@@ -96,8 +96,8 @@ func (h *handles) find(handle idl.Handle) (int, idl.TableCode) {
 	return i, 0
 }
 
-// sync adds and removes handles for changes by other protocols. Constant entries come in the order
-// of the program, which rank returns.
+// sync adds and removes handles for changes by other protocols. New handles of constant entries are
+// in the order of the program, which rank returns.
 func (h *handles) sync(entries []target.TableEntry, rank func(*target.TableEntry) int) {
 	var unknown []int
 	now := 0

@@ -17,7 +17,7 @@ type Publisher interface {
 }
 
 const (
-	// BMv2's defaults: one notification per sample.
+	// BMv2's defaults. With these there is one notification per sample.
 	defaultSamples = 1
 	defaultWait    = time.Second
 	// maxSamples bounds a notification, and maxUnacked the samples that are kept until a listener
@@ -51,7 +51,7 @@ type learnList struct {
 	timer   *time.Timer
 }
 
-// of switches to the lists of the running program. The caller holds l.mu.
+// of makes the learner use the lists of a program, the running one. The caller holds l.mu.
 func (l *learner) of(prog *bmv2json.Program) {
 	if prog == l.prog {
 		return
@@ -133,7 +133,8 @@ func (l *learner) send(x *learnList) {
 	}
 }
 
-// ack removes acknowledged samples of a buffer; all of them if none are named.
+// ack removes the acknowledged samples of a buffer; if samples is empty, all of the buffer's
+// samples.
 func (x *learnList) ack(id uint64, samples []int32) {
 	keys := x.unacked[id]
 	if samples == nil {

@@ -195,7 +195,7 @@ func keyOfEntry(t *bmv2json.Table, e *target.TableEntry) (out idl.MatchKey) {
 func optionsOf(t *bmv2json.Table, e *target.TableEntry) idl.EntryOptions {
 	p := int32(-1)
 	switch {
-	case !needsPriority(t): // in BMv2's words
+	case !needsPriority(t): // as BMv2 represents it
 	case e.IsConst: // the program's own priorities, which were inverted when it was loaded
 		largest := 0
 		for _, c := range t.ConstEntries {

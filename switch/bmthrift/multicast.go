@@ -31,7 +31,7 @@ type node struct {
 // multicast holds what the protocol keeps about groups in addition to their replicas.
 type multicast struct {
 	nodes  map[int32]*node
-	groups map[uint32][]int32 // in the order in which the nodes came
+	groups map[uint32][]int32 // nodes of each group, in the order in which they were added
 	lags   map[uint32][]uint32
 	// mirrors are the sessions that copy to a group, with their other settings.
 	mirrors map[uint32]mirror
@@ -132,7 +132,8 @@ func (m *multicast) apply(p target.Pipeline, groups ...uint32) error {
 	return nil
 }
 
-// follow updates the sessions that copy to a group, so that they copy to its present members.
+// follow updates the sessions that copy to a group, so that they copy to the group's present
+// members.
 func (m *multicast) follow(p target.Pipeline) {
 	groups := p.MulticastGroups()
 	sessions := p.CloneSessions()

@@ -45,7 +45,7 @@ type State interface {
 	Load(json []byte) error
 	Swap() error
 	Reset() error
-	// Source is the JSON of the program that calls refer to.
+	// Source returns the JSON of the program to which calls refer.
 	Source() []byte
 	// OnReplication sets a function that is called when another protocol has changed multicast
 	// groups or clone sessions.
@@ -117,7 +117,7 @@ func (s *Server) Serve(l net.Listener) error {
 				return nil
 			}
 			s.log.Warn("Thrift: no connection could be taken", "err", err)
-			time.Sleep(100 * time.Millisecond) // no file descriptor is left, for example
+			time.Sleep(100 * time.Millisecond) // for example, no file descriptor is left
 			continue
 		}
 		if k := s.admit(c); k != nil {
@@ -199,7 +199,7 @@ type conn struct {
 	busy  bool      // a call is being made; guarded by s.mu
 	since time.Time // time of the last change of busy
 
-	// for the message that is being read
+	// of the message that is being read: bytes so far, and whether it holds a token of Server.big
 	bytes int
 	token bool
 }

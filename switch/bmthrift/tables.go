@@ -130,7 +130,7 @@ func (h *handler) BmMtGetEntry(cxt int32, table string,
 	return out, err
 }
 
-// named returns the entry with a key, if it exists.
+// named returns the entry with the given key, if it exists.
 func (h *handler) named(p target.Pipeline, t *bmv2json.Table, hs *handles, all []target.TableEntry,
 	key string) (e idl.Entry, ok bool) {
 	for i := range all {

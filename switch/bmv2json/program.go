@@ -197,7 +197,7 @@ type Parser struct {
 	Name   string
 	ID     int
 	Path   string
-	Init   *ParseState // nil: the parser accepts at once
+	Init   *ParseState // the first state; nil: the parser accepts at once
 	States []*ParseState
 }
 
@@ -355,7 +355,7 @@ type Checksum struct {
 	Calc   *Calculation
 	Verify bool
 	Update bool
-	Cond   *Expr // nil: always
+	Cond   *Expr // condition under which the checksum applies; nil: always
 }
 
 // ExternInstance is an extern object that is not one of the built-in arrays. PSA's counters and
@@ -452,7 +452,7 @@ type Node interface {
 type Table struct {
 	Name           string
 	ID             int
-	Index          int // among the tables of all pipelines, in order
+	Index          int // index in Program.Tables()
 	Path           string
 	Pipeline       *Pipeline
 	Match          MatchKind

@@ -115,7 +115,7 @@ type reader struct {
 	unionIDs     map[int]*HeaderUnion
 	unionTypes   map[string]*HeaderUnionType
 	unionStackOf map[string]*HeaderUnionType
-	params       []Param // parameters of the action being read
+	params       []Param // parameters of the action that is being read
 	inParser     bool
 }
 
@@ -230,7 +230,7 @@ func (r *reader) headerTypes(root node) {
 	}
 }
 
-// flag reads a boolean that p4c writes as 0 or 1 where the field is a bool.
+// flag reads a boolean. For a field of type bool p4c writes it as 0 or 1.
 func flag(n node) bool {
 	if _, ok := n.v.(bool); ok {
 		return n.boolean()

@@ -56,7 +56,8 @@ func (r *reader) expr(n node) *Expr {
 		}
 		return r.operation(v)
 	case "field":
-		// p4c writes the validity of a header that an expression chooses in this form
+		// If an expression chooses the header, p4c writes [expression, name] for the header's field
+		// or validity.
 		if l := v.tuple(2); l[0].isObject() {
 			return r.chosenField(e, l[0], l[1])
 		}
@@ -133,7 +134,7 @@ func (r *reader) expr(n node) *Expr {
 		for _, a := range v.list() {
 			e.Args = append(e.Args, r.typed(a, TypeData))
 		}
-	// argument of PSA's externs; p4c writes a list with one element without brackets
+	// an argument of PSA's externs; p4c omits the brackets of a list with one element
 	case "field_list":
 		e.Op, e.Type = OpVector, TypeOther
 		elements := []node{v}

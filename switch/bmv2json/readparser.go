@@ -46,7 +46,7 @@ func (r *reader) parseState(s *ParseState, n node, states map[string]*ParseState
 			kind = k.str()
 		}
 		v := tn.opt("value")
-		// older versions' form
+		// the form in which older versions of p4c write "default"
 		if s, ok := v.v.(string); ok && s == "default" && kind == "hexstr" {
 			kind = "default"
 		}

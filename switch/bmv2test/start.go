@@ -37,7 +37,7 @@ func FreeAddress(t testing.TB) string {
 
 // ThriftFlags returns the flags that make a BMv2 serve Thrift at the port of address. A BMv2 that
 // was built with Thrift, such as the P4 project's packages, would otherwise use the same port as
-// every other one. It returns no flags for a BMv2 without Thrift, and for other switches.
+// every other BMv2. It returns no flags for a BMv2 without Thrift, and for other switches.
 func ThriftFlags(t testing.TB, binary, address string) []string {
 	t.Helper()
 	if filepath.Base(binary) != "simple_switch_grpc" {

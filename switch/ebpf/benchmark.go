@@ -181,8 +181,8 @@ func Specialise(dev target.Device) error {
 	return d.specialise(true)
 }
 
-// Stripe makes packets take stripes of registers (on), or the one lock, whether or not they
-// contend, from then on: for measurements and tests. The error is [target.ErrUnsupported] if the
+// Stripe makes packets take stripes of registers if on is set, otherwise the one lock, whether or
+// not they contend. It is for measurements and tests. The error is [target.ErrUnsupported] if the
 // running program does not support stripes.
 func Stripe(dev target.Device, on bool) error {
 	d, ok := dev.(*device)
@@ -199,9 +199,9 @@ func Stripe(dev target.Device, on bool) error {
 	return p.SetStripes(on)
 }
 
-// Overtake makes packets that read registers without the lock read a wrong value and detect a
-// concurrent write. With always they do so each time, otherwise only if there is such a write. It
-// takes effect with the next [Specialise]. For tests.
+// Overtake is for tests. If always is set, each packet that reads registers without the lock reads
+// a wrong value and then detects a concurrent write. Otherwise packets behave as usual. The change
+// takes effect with the next [Specialise].
 func Overtake(dev target.Device, always bool) error {
 	d, ok := dev.(*device)
 	if !ok {
@@ -421,7 +421,8 @@ func (m *measurement) time(marks *emit.TimingMarks, n int) (time.Duration, error
 	return each - m.back, err
 }
 
-// mark is a mark on the frame's path.
+// mark is a timing mark of the compiled program that the frame passed: its name, its index among
+// the program's marks, and its position in the order of passing.
 type mark struct {
 	name         string
 	number, turn int
@@ -458,7 +459,7 @@ func (m *measurement) trace() ([]mark, error) {
 	return marks, nil
 }
 
-// Runs in a round, which takes some milliseconds.
+// roundRuns is the number of runs in a round. A round takes some milliseconds.
 const roundRuns = 20_000
 
 // fastest runs a program n times, in rounds, and returns the time of one run in the fastest round.

@@ -29,7 +29,7 @@ func (d *device) PacketOut(frame []byte) error {
 		copy(d.PacketOuts.Mem[memory.PacketOutFrame:], frame)
 		d.PacketOuts.Store(memory.PacketOutLength, uint64(len(frame)))
 		defer d.PacketOuts.Store(memory.PacketOutLength, 0)
-		start := make([]byte, 64) // the kernel looks at the type in there
+		start := make([]byte, 64) // the kernel reads the EtherType from these bytes
 		copy(start, frame)
 		if _, err := p.TC.Run(&ebpf.RunOptions{Data: start}); err != nil {
 			return fmt.Errorf("packet-out of %d bytes: %w", len(frame), err)

@@ -27,7 +27,7 @@ type port struct {
 	unrepaired bool            // a program was removed from outside, and it cannot be restored
 }
 
-// SetInterface assigns an interface to a port; 0 is none.
+// setInterface assigns an interface to a port; 0: none.
 func (d *device) setInterface(number uint32, ifindex int) {
 	some := ifindex
 	for _, q := range d.ports {

@@ -24,7 +24,7 @@ type Device struct {
 
 	mu      sync.Mutex // held while the program or the ports change
 	running Engine
-	why     string // the preferred engine refused the program
+	why     string // why the preferred engine refused the program; "": it did not
 	ports   map[uint32]target.Port
 }
 
@@ -128,8 +128,8 @@ func (d *Device) Activate(p target.Pipeline, handOver func() error) error {
 	return nil
 }
 
-// move moves the ports from one engine to the other. If one cannot be moved, all stay where they
-// were.
+// move moves the ports from one engine to the other. If one port cannot be moved, all stay where
+// they were.
 func (d *Device) move(from, to Engine) error {
 	var moved []target.Port
 	for _, p := range d.ports {

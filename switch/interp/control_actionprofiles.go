@@ -29,7 +29,8 @@ func (p *Pipeline) SetMember(name string, id uint32, a *target.ActionCall, inser
 	return nil
 }
 
-// DeleteMember implements [target.Pipeline]. A member that an entry or a group uses stays.
+// DeleteMember implements [target.Pipeline]. It refuses to delete a member that an entry or a group
+// uses.
 func (p *Pipeline) DeleteMember(name string, id uint32) error {
 	p.cp.Lock()
 	defer p.cp.Unlock()
@@ -66,7 +67,7 @@ func (p *Pipeline) SetGroup(name string, id uint32, members []target.WeightedMem
 	return nil
 }
 
-// DeleteGroup implements [target.Pipeline]. A group that an entry uses stays.
+// DeleteGroup implements [target.Pipeline]. It refuses to delete a group that an entry uses.
 func (p *Pipeline) DeleteGroup(name string, id uint32) error {
 	p.cp.Lock()
 	defer p.cp.Unlock()

@@ -10,15 +10,16 @@
 //
 // # Differences from BMv2
 //
-// The order of events is simple_switch's: the initial state of a clone, a resubmit, a recirculation
-// or a replica, which request wins if a program makes several, and the meaning of the drop port in
-// ingress and in egress. Its undefined behaviour is defined here: a header's fields read before it
-// was ever valid are 0 (BMv2: an earlier packet's values); an index outside of a stack reads 0 and
-// writes nothing, and so does one outside of a register, counter or meter array (undefined in an
-// optimized build of BMv2); a parser that never ends stops with the error ParserTimeout; a packet
-// may be resubmitted, recirculated and cloned only a limited number of times ([Options].MaxPasses);
-// a failed assertion drops the packet (BMv2: the process aborts); two varbit fields are equal only
-// if their lengths are equal, too, as P4 requires (BMv2 compares them as numbers).
+// The following are as in simple_switch: the order of events; the initial state of a clone, a
+// resubmit, a recirculation or a replica; which request wins if a program makes several; and the
+// meaning of the drop port in ingress and in egress. Behaviour that simple_switch leaves undefined
+// is defined here: a header's fields read before it was ever valid are 0 (BMv2: an earlier packet's
+// values); an index outside of a stack reads 0 and writes nothing, and so does one outside of a
+// register, counter or meter array (undefined in an optimized build of BMv2); a parser that never
+// ends stops with the error ParserTimeout; a packet may be resubmitted, recirculated and cloned
+// only a limited number of times ([Options].MaxPasses); a failed assertion drops the packet (BMv2:
+// the process aborts); two varbit fields are equal only if their lengths are equal, too, as P4
+// requires (BMv2 compares them as numbers).
 //
 // There are no silent differences: New refuses what it cannot run with an error that wraps
 // [target.ErrUnsupported] and names the construct and its place in the JSON.
@@ -27,7 +28,7 @@
 //
 // This package moves packets between the blocks of the program (process.go, psa.go, and the
 // queues), and implements the control plane's calls (control_*.go). The packages in internal/
-// execute the blocks. Each package imports only those before it:
+// execute the blocks. Each package imports only packages above it in this list:
 //
 //   - wideint: numbers of any width; refusal: how a compiler gives up
 //   - packet: one packet's fields and headers

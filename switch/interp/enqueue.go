@@ -33,7 +33,7 @@ func (p *Pipeline) enqueue(st *packet.State, port uint32) {
 	p.queue = append(p.queue, st)
 }
 
-// enqueueAtRate is enqueue for queues with rates or depths.
+// enqueueAtRate does the work of enqueue for queues with rates or depths.
 func (p *Pipeline) enqueueAtRate(st *packet.State) {
 	room, s := &p.waiting, p.opts.Queues.of(st.EgressPort, st.Priority)
 	name := queueName{st.EgressPort, st.Priority}
@@ -67,11 +67,12 @@ func (p *Pipeline) enqueueAtRate(st *packet.State) {
 	heap.Push(&room.ready[st.Priority], waiter{st, q, q.last, room.order, p.obs.LastNumber()})
 }
 
-// depart removes the packet that may leave its queue next at now; nil: none may.
+// depart removes from its queue, and returns, the next packet that may leave at the time now. It
+// returns nil if none may.
 func (p *Pipeline) depart(now time.Duration) *packet.State {
 	room := &p.waiting
 	if p.passes > p.opts.MaxPasses/2 {
-		return nil // the rest is for the next call
+		return nil // later packets are for the next call
 	}
 	for priority := len(room.ready) - 1; priority >= 0; priority-- {
 		w := &room.ready[priority]
@@ -90,7 +91,7 @@ func (p *Pipeline) depart(now time.Duration) *packet.State {
 	return nil
 }
 
-// noteDeparture stores when there is something to do next.
+// noteDeparture stores the earliest time at which a waiting packet may continue.
 func (p *Pipeline) noteDeparture() {
 	next := time.Duration(nobodyWaits)
 	for _, w := range p.waiting.ready {

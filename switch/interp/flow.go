@@ -10,7 +10,7 @@ import (
 // controlFlow is ingress or egress. It runs as byte code or, if somebody may watch, statement by
 // statement.
 type controlFlow struct {
-	id   int // in events
+	id   int // the pipeline's id in events
 	code *vm.Code
 	flow *reference.Flow
 }

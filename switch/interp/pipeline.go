@@ -42,13 +42,13 @@ type Pipeline struct {
 	// The compiled program with its data.
 	ref             *reference.Program
 	std             stdFields
-	readsDepth      bool // the program mentions the number of packets that wait at a port
+	readsDepth      bool // the program reads the number of packets that wait at a port
 	psa             *psa // nil: a v1model program
 	parser          *reference.Parser
 	ingress, egress controlFlow
 	deparser        reference.Deparser
 
-	// State of the switch, not of the program.
+	// State that belongs to the switch, not to the program.
 	groups   map[uint32][]target.Replica
 	sessions map[uint32]target.CloneSession
 	rand     *rand.PCG
@@ -60,15 +60,15 @@ type Pipeline struct {
 	queue   []*packet.State // for egress
 	passes  int
 	waiting waitingRoom
-	// the message that a packet's priority was out of range has been logged
+	// it has been logged that a packet's priority was out of range
 	outOfRange bool
 	digests    []target.Digest
 }
 
 var _ target.Pipeline = (*Pipeline)(nil)
 
-// Barrier implements [target.Pipeline]. It has nothing to do, because every change has waited for
-// the present packet, which holds dp from its parser to its last copy.
+// Barrier implements [target.Pipeline]. It does nothing: a packet holds dp from its parser to its
+// last copy, so every change has already waited for the packet in progress.
 func (p *Pipeline) Barrier() error { return nil }
 
 // Program implements [target.Pipeline].

@@ -9,8 +9,8 @@ import (
 )
 
 // Process runs a frame from port through the program and returns the outgoing frames; the caller
-// owns their memory. now is the time since the device was made, for the program's timestamps.
-// Process only reads the frame, and does not keep it.
+// owns their memory. now is the time since the device was created; the program's timestamps come
+// from it. Process only reads the frame, and does not keep it.
 //
 // Packets are processed in the order in which they are made: first all packets for egress (a clone
 // before its original, replicas in the order of their group), then resubmitted or recirculated
@@ -157,7 +157,7 @@ func (p *Pipeline) receive(b *Buffer, st *packet.State) {
 func (p *Pipeline) multicast(st *packet.State, replicas []target.Replica, cut int) {
 	for _, r := range replicas {
 		if len(p.queue) > p.opts.MaxPasses {
-			return // MaxPasses copies exist, so further ones would be dropped
+			return // MaxPasses copies exist, so further copies would be dropped
 		}
 		c := p.get(st.Now)
 		c.CopyHeaders(st)

@@ -83,7 +83,7 @@ func (p *Pipeline) replicatePSA(st *packet.State, replicas []target.Replica, fra
 	class uint64) {
 	for _, r := range replicas {
 		if len(p.queue) > p.opts.MaxPasses {
-			return // MaxPasses copies exist, so further ones would be dropped
+			return // MaxPasses copies exist, so further copies would be dropped
 		}
 		p.enqueuePSA(st, r, frame, path, class)
 	}

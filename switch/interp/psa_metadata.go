@@ -15,14 +15,16 @@ type psa struct {
 	egressParser    *reference.Parser
 	ingressDeparser reference.Deparser
 
-	inPort, inPath                                     packet.Field // of the ingress parser
-	ingressPort, ingressPath, ingressTime, ingressErr  packet.Field
-	class, clone, session, drop, resubmit, group, port packet.Field // set by ingress
-	outPort, outPath                                   packet.Field // of the egress parser
+	inPort, inPath                                    packet.Field // set for the ingress parser
+	ingressPort, ingressPath, ingressTime, ingressErr packet.Field
+	// ingress sets these
+	class, clone, session, drop, resubmit, group, port packet.Field
+	outPort, outPath                                   packet.Field // set for the egress parser
 	egressClass, egressPort, egressPath, instance      packet.Field
 	egressTime, egressErr                              packet.Field
-	cloneAgain, sessionAgain, dropAgain                packet.Field // set by egress
-	deparserPort                                       packet.Field
+	// egress sets these
+	cloneAgain, sessionAgain, dropAgain packet.Field
+	deparserPort                        packet.Field
 }
 
 // newPSA finds the architecture's metadata. p4c writes all of it into every program.

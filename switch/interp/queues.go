@@ -21,7 +21,7 @@ type Queues struct {
 	priorities int
 
 	mu    sync.Mutex
-	other []queueSetting // by priority, for ports without settings of their own
+	other []queueSetting // by priority; settings of all other ports
 	ports map[uint32][]queueSetting
 	set   atomic.Bool // some setting was changed
 }
@@ -29,7 +29,7 @@ type Queues struct {
 // queueSetting is the configuration of a queue.
 type queueSetting struct {
 	depth int           // highest number of waiting packets
-	gap   time.Duration // between two packets; 0: they do not wait
+	gap   time.Duration // time between two packets; 0: packets do not wait
 }
 
 const (
@@ -39,7 +39,7 @@ const (
 	MaxQueueDepth = 1 << 16
 	// maxWaiting bounds the waiting packets in all queues together.
 	maxWaiting = 1 << 16
-	// defaultQueueDepth is BMv2's.
+	// defaultQueueDepth is the same as in BMv2.
 	defaultQueueDepth = 64
 )
 
@@ -99,7 +99,7 @@ func (q *Queues) SetRate(port *uint32, priority *int, perSecond uint64) error {
 	return q.change(port, priority, func(s *queueSetting) { s.gap = gap })
 }
 
-// of returns a queue's configuration.
+// of returns the configuration of a port's queue for a priority.
 func (q *Queues) of(port uint32, priority int) queueSetting {
 	q.mu.Lock()
 	defer q.mu.Unlock()

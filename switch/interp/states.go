@@ -19,13 +19,13 @@ func (p *Pipeline) get(now time.Duration) *packet.State {
 	return st
 }
 
-// put gives a state back.
+// put returns a state to the free list.
 func (p *Pipeline) put(st *packet.State) {
 	st.Frame, st.Payload, st.Parameters = nil, nil, nil
 	p.free = append(p.free, st)
 }
 
-// leave sends a frame.
+// leave adds a frame to the buffer of outgoing frames.
 func (p *Pipeline) leave(b *Buffer, st *packet.State, frame []byte) {
 	frame = frame[:min(len(frame), st.TruncateTo)]
 	if p.obs.HasTrace() {
@@ -35,7 +35,8 @@ func (p *Pipeline) leave(b *Buffer, st *packet.State, frame []byte) {
 	b.Outs = append(b.Outs, Out{Port: st.EgressPort, Frame: frame})
 }
 
-// newPacket makes a packet with the given bytes, and with st's data of arrival.
+// newPacket makes a packet with the given bytes, and with st's arrival data (such as port and
+// time).
 func (p *Pipeline) newPacket(st *packet.State, frame []byte) *packet.State {
 	c := p.get(st.Now)
 	c.Clear()

@@ -26,14 +26,14 @@ type queueName struct {
 
 type waitingQueue struct {
 	size int
-	last time.Duration // the time at which its newest packet may continue
+	last time.Duration // the time at which the queue's newest packet may continue
 }
 
 // waiter is a waiting packet.
 type waiter struct {
 	st     *packet.State
 	of     *waitingQueue
-	at     time.Duration // the time at which it may continue
+	at     time.Duration // the time at which the packet may continue
 	order  uint64
 	number uint64 // the packet's number in traces
 }

@@ -61,7 +61,7 @@ func (r Interval) FitsWord() (fits, signed bool) {
 	return r.Within(I64), true
 }
 
-// Hull returns the smallest interval that contains both.
+// Hull returns the smallest interval that contains both intervals.
 func (r Interval) Hull(s Interval) Interval {
 	if !r.Bounded() || !s.Bounded() {
 		return Interval{}
@@ -89,7 +89,7 @@ func Word(v *big.Int, i int) uint64 {
 	return x.And(x, U64.Hi).Uint64()
 }
 
-// Min is the lesser number.
+// Min returns the lesser of two numbers.
 func Min(a, b *big.Int) *big.Int {
 	if a.Cmp(b) < 0 {
 		return a
@@ -97,7 +97,7 @@ func Min(a, b *big.Int) *big.Int {
 	return b
 }
 
-// Max is the greater number.
+// Max returns the greater of two numbers.
 func Max(a, b *big.Int) *big.Int {
 	if a.Cmp(b) > 0 {
 		return a

@@ -1,7 +1,7 @@
 // Package nanomsg publishes messages like nanomsg's PUB sockets, for BMv2's listeners: the SP
 // protocol's mapping to TCP (RFC draft sp-tcp-mapping-01) and nanomsg's own to Unix sockets, which
-// puts a byte before each message. Subscribers filter the messages themselves, so each gets all
-// messages.
+// puts a byte before each message. Subscribers filter the messages themselves, so each subscriber
+// gets all of them.
 //
 // A slow subscriber loses messages, as with nanomsg; nothing waits for it.
 package nanomsg
@@ -33,8 +33,8 @@ const (
 	pauseOnError   = 100 * time.Millisecond
 )
 
-// The first message of a PUB socket, and the one that it expects from a SUB socket: they contain
-// the protocols' numbers.
+// The first message of a PUB socket, and the first message that it expects from a SUB socket. Each
+// contains the number of its protocol.
 var (
 	greeting = []byte{0, 'S', 'P', 0, 0, 0x20, 0, 0}
 	answer   = []byte{0, 'S', 'P', 0, 0, 0x21, 0, 0}
@@ -116,7 +116,7 @@ func (p *Publisher) accept() {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			time.Sleep(pauseOnError) // no file descriptor is left, for example
+			time.Sleep(pauseOnError) // for example, no file descriptor is left
 			continue
 		}
 		s := &subscriber{conn: c, waiting: make(chan []byte, maxWaiting)}

@@ -7,8 +7,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// tries is how often a list is read if it changes meanwhile. On a host with pods, interfaces come
-// and go by the dozen.
+// tries is the maximum number of attempts to read a list that changes meanwhile. On a host with
+// pods, interfaces come and go by the dozen.
 const tries = 20
 
 // Whole returns the result of list, which reads a list by netlink. A list that changed while it was

@@ -12,10 +12,12 @@ type Setting string
 
 // The settings that switches turn off.
 const (
-	GenericReceive Setting = "generic-receive-offload"      // merges received frames
-	LargeReceive   Setting = "large-receive-offload"        // the same, in the device
-	TCPSegments    Setting = "tcp-segmentation-offload"     // sends large frames, which are split later
-	GenericSegment Setting = "generic-segmentation-offload" // the same for other protocols
+	GenericReceive Setting = "generic-receive-offload" // merges received frames
+	LargeReceive   Setting = "large-receive-offload"   // merges received frames in the device
+	// sends large TCP frames, which are split later
+	TCPSegments Setting = "tcp-segmentation-offload"
+	// sends large frames of other protocols, which are split later
+	GenericSegment Setting = "generic-segmentation-offload"
 	// sends frames whose checksum is completed later
 	TxChecksums Setting = "tx-checksumming"
 	// sends frames with their 802.1Q tag in the metadata

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is the folder of the records. Tests use their own.
+// Dir is the folder of the records. Tests use folders of their own.
 var Dir = "/run/netcraq-switch"
 
 // record is the content of a file.
@@ -82,7 +82,7 @@ func Off(name string, index int, which ...Setting) (*Change, error) {
 		return c, fmt.Errorf("finding out when this process started: %w", err)
 	}
 	unlock, err := lock()
-	if err != nil { // without records, settings stay off after a kill
+	if err != nil { // without records, settings stay off if this process is killed
 		for _, s := range which {
 			if on, e := IsOn(name, s); e == nil && on {
 				err = errors.Join(err, set(name, s, false))
@@ -111,7 +111,7 @@ func (c *Change) off(s Setting) error {
 		return fmt.Errorf("%s of %s: %w", s, c.name, err)
 	}
 	if !on && (!known || r.Iface != c.name) {
-		return nil // it was off before any switch started
+		return nil // the setting was off before any switch started
 	}
 	r.Iface, r.Owners = c.name, append(aliveOwners(r.Owners), c.me)
 	if err := write(path, r); err != nil {
@@ -161,7 +161,8 @@ func (c *Change) Restore() error {
 }
 
 // Recover cleans up after processes that have ended: it restores settings of interfaces in all
-// network namespaces that it can find, and removes filters in the calling thread's.
+// network namespaces that it can find, and removes filters in the calling thread's network
+// namespace.
 func Recover() error {
 	unlock, err := lock()
 	if err != nil {
@@ -222,8 +223,8 @@ func restoreUnused(path string, r record, index int, s Setting) error {
 	return nil
 }
 
-// find returns a file of the network namespace with this inode number: of some process in it, or of
-// its name.
+// find returns a file that refers to the network namespace with this inode number: that of a
+// process in the namespace, or that of the namespace's name.
 func find(ns string) (path string, found bool) {
 	for _, pattern := range []string{"/run/netns/*", "/proc/[0-9]*/ns/net"} {
 		paths, err := filepath.Glob(pattern)

@@ -17,12 +17,13 @@ import (
 type actionProfileState struct {
 	members map[uint32]*p4v1.ActionProfileMember
 	groups  map[uint32]*p4v1.ActionProfileGroup
-	// The numbers of references to members and groups: by entries and, for members, also by groups.
-	// Referenced ones cannot be deleted.
+	// How many entries (and, for members, groups) refer to each member and group. A member or group
+	// cannot be deleted while something refers to it.
 	memberUses, groupUses map[uint32]int
-	// A selector is programmed either with one shots or with members and groups (section 9.2.3).
+	// A selector is programmed either with one-shot action sets or with members and groups (section
+	// 9.2.3).
 	oneShots int
-	byID     int // entries that name a member or group
+	byID     int // number of entries that name a member or group
 	hidden   map[uint32]bool
 }
 
@@ -403,7 +404,7 @@ func (c *config) readGroups(q *p4v1.ActionProfileGroup, emit func(*p4v1.Entity))
 	})
 }
 
-// eachActionProfile calls f with the profile that has this id, or with all if it is 0.
+// eachActionProfile calls f with the profile that has this id, or with all profiles if the id is 0.
 func (c *config) eachActionProfile(id uint32, f func(*translate.ActionProfile, *actionProfileState) error) error {
 	if _, ok := c.LeftOut[id]; ok {
 		return nil

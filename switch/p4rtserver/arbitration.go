@@ -29,8 +29,8 @@ func keyOfRole(name string, id uint64) roleKey {
 	return roleKey{id: id}
 }
 
-// role is the controllers that share a role. Every role has full pipeline access: the meaning of
-// role.config is agreed out of band, and this server knows none.
+// role has the controllers that share a P4Runtime role. Every role has full pipeline access: the
+// meaning of role.config is agreed out of band, and this server knows none.
 type role struct {
 	key     roleKey
 	streams map[*stream]bool
@@ -155,7 +155,7 @@ func (a *arbiter) update(st *stream, m *p4v1.MasterArbitrationUpdate, drain func
 		drain()
 		r.primary.Store(&primary{st, st.election})
 		st.control(r.message(a.device, codes.OK))
-	case before != nil && before.stream == st: // it stepped down
+	case before != nil && before.stream == st: // the former primary stepped down
 		r.primary.Store(nil)
 		r.notify(a.device)
 	case before != nil:
@@ -213,8 +213,8 @@ func (r *role) message(device uint64, code codes.Code) *p4v1.StreamMessageRespon
 		Arbitration: m}}
 }
 
-// known returns the role if a controller has ever taken it, otherwise nil. This is the first check
-// of a write.
+// known returns the role with a key if a controller has ever requested it, otherwise nil. This is
+// the first check of a write.
 func (a *arbiter) known(k roleKey) *role {
 	for _, r := range *a.list.Load() {
 		if r.key == k {

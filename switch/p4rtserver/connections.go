@@ -18,12 +18,13 @@ import (
 
 // Limits of one connection, and of connections that only get a refusal.
 const (
-	maxStreamsOfOne = 256 // calls at a time; more wait in the client
-	// connections at a time that get the reason for the refusal; further ones are closed at once
+	maxStreamsOfOne = 256 // calls at a time on one connection; more wait in the client
+	// maximum number of refused connections at a time that are told the reason; further ones are
+	// closed at once
 	maxRefusals   = 16
 	refusalTime   = time.Second      // how long a refused connection stays open
 	handshakeTime = 10 * time.Second // time limit of the handshake
-	deadAfter     = 30 * time.Second // the server probes a connection that was silent this long
+	deadAfter     = 30 * time.Second // the server probes a connection that was silent for this time
 	logInterval   = 10 * time.Second // how often refusals are logged
 )
 
@@ -44,7 +45,7 @@ type Connections struct {
 	refusals *handedOver
 }
 
-// NewConnections makes a limit of most connections (at least 1).
+// NewConnections returns Connections that admit at most most connections (at least 1).
 func NewConnections(most int, log *slog.Logger) *Connections {
 	return &Connections{most: most, log: log, open: map[string]*connection{}}
 }
@@ -231,7 +232,7 @@ func (c *Connections) HandleConn(context.Context, stats.ConnStats) {}
 
 // handedOver is a listener for connections that another listener has accepted.
 type handedOver struct {
-	net.Listener // only for its address
+	net.Listener // used only for its address
 	conns        chan net.Conn
 	ended        chan struct{}
 	once         sync.Once

@@ -21,7 +21,8 @@ func counterData(d target.CounterData) *p4v1.CounterData {
 		ByteCount: int64(min(d.Bytes, math.MaxInt64))}
 }
 
-// cells returns the range of an array that an Index selects: one cell, or all if it is unset.
+// cells returns the range of an array that an Index selects: one cell, or all cells if the Index is
+// unset.
 func cells(what string, size int, i *p4v1.Index) (first, count int, err error) {
 	switch {
 	case i == nil:
@@ -93,8 +94,8 @@ func (c *config) readCounters(q *p4v1.CounterEntry, emit func(*p4v1.Entity)) err
 	return nil
 }
 
-// pick returns the object with this id, or all if it is 0; none if the id's object is left out of
-// the program.
+// pick returns the object with this id, or all objects if the id is 0. If p4c left the object out
+// of the program, it returns none.
 func pick[T any](s *translate.Schema, what string, id uint32, byID map[uint32]*T, all []*T) ([]*T, error) {
 	if id == 0 {
 		return all, nil
@@ -165,8 +166,8 @@ func (c *config) directEntry(te *p4v1.TableEntry, kind string) (*translate.Table
 	return t, e, nil
 }
 
-// eachDirect calls f for the entries whose direct resource a read selects: with table id 0 the
-// entries of all tables, without a match all entries of the table, otherwise one entry.
+// eachDirect calls f for the entries whose direct resource a read selects: if the table id is 0,
+// the entries of all tables; without a match, all entries of the table; otherwise one entry.
 func (c *config) eachDirect(te *p4v1.TableEntry, kind string,
 	f func(*translate.Table, *target.TableEntry) error) error {
 	if te == nil {

@@ -20,11 +20,11 @@
 //
 // Locking. One lock serializes writes and pipeline changes, and reads share it: a read sees each
 // write completely or not at all, and writes are strictly serialisable, as sections 12.1 and 13.4
-// require. Packets do not take it; before a Write is answered, the engine makes sure that no packet
-// still uses the previous content ([target.Pipeline.Barrier]). Under that lock the server checks
-// that a controller is primary and still connected (mayExecute). Local, for other protocols, has no
-// election, and its callers cannot abandon a call: the Thrift server executes every call that it
-// has read.
+// require. Packets do not take the lock; before a Write is answered, the engine makes sure that no
+// packet still uses the previous content ([target.Pipeline.Barrier]). Under the lock the server
+// checks that a controller is primary and still connected (mayExecute). Local, for other protocols,
+// has no election, and its callers cannot abandon a call: the Thrift server executes every call
+// that it has read.
 //
 // It imports bmv2json, target and translate.
 package p4rtserver

@@ -48,7 +48,7 @@ func (c *config) checkIdle(t *translate.Table, te *p4v1.TableEntry) error {
 	case !t.Times() && te.TimeSinceLastHit != nil:
 		return translate.Invalidf("table %s does not support idle timeouts: leave time_since_last_hit unset",
 			t.Name)
-	case !t.Times(): // BMv2's text, which tests compare
+	case !t.Times(): // the message is BMv2's, because tests compare it
 		return translate.Invalidf(
 			"idle_timeout_ns must be set to 0 for tables which do not support idle timeout")
 	case te.IdleTimeoutNs < 0:
@@ -82,7 +82,7 @@ func (c *config) startIdle(t *translate.Table, e *target.TableEntry) error {
 	return c.setIdle(t, &p4v1.TableEntry{}, e)
 }
 
-// readIdle adds an entry's timeout, and on request the time since its last packet.
+// readIdle adds to out an entry's timeout and, on request, the time since a packet last hit it.
 func (c *config) readIdle(t *translate.Table, q *p4v1.TableEntry, e *target.TableEntry,
 	out *p4v1.TableEntry) error {
 	a := agerOf(c.pipe)
@@ -108,8 +108,8 @@ func (s *Server) sweepSoon() {
 }
 
 // sweep reports the entries that have become idle, and makes groups follow the ports that are up.
-// It repeats itself while there are timeouts or ports to watch. A program that is only saved is
-// checked once packets use it.
+// It repeats itself while there are timeouts or ports to watch. A program that is saved but not
+// running is checked only once packets use it.
 func (s *Server) sweep() {
 	s.sweeping.Store(false)
 	s.state.Lock()

@@ -14,8 +14,9 @@ import (
 )
 
 // Local gives servers of other protocols in this process the state that P4Runtime serves:
-// P4Runtime's controllers can read, change and delete objects of these servers, and the other way
-// round. Unlike a controller, these servers need no arbitration, and no P4Info.
+// P4Runtime's controllers can read, change and delete objects that these servers have made, and
+// these servers those of the controllers. Unlike a controller, these servers need no arbitration,
+// and no P4Info.
 type Local struct{ s *Server }
 
 // Local returns the server's state for other protocols.
@@ -51,8 +52,8 @@ func (l *Local) Read(f func(target.Pipeline) error) error {
 	return f(pipe)
 }
 
-// Write is Read for changes. When it returns, the changes apply to every packet (see
-// [target.Pipeline]).
+// Write does the same as Read for calls that make changes. When it returns, the changes apply to
+// every packet (see [target.Pipeline]).
 func (l *Local) Write(f func(target.Pipeline) error) error {
 	return l.Read(func(p target.Pipeline) error {
 		return errors.Join(f(p), p.Barrier())
@@ -125,7 +126,7 @@ func (l *Local) Reset() error {
 	if pipe == nil {
 		return target.ErrNoPipeline
 	}
-	// Parsed again, because callers distinguish pipelines by their program.
+	// Parse the source again, because callers distinguish pipelines by their program.
 	prog, err := bmv2json.Parse(s.source)
 	if err != nil {
 		return err
@@ -191,7 +192,7 @@ func (l *Local) SetIdleTimeout(p target.Pipeline, table string, e *target.TableE
 	return nil
 }
 
-// IdleTimeout returns an entry's timeout, and the time since the last packet hit it.
+// IdleTimeout returns an entry's timeout, and the time since a packet last hit the entry.
 func (l *Local) IdleTimeout(p target.Pipeline, table string,
 	e *target.TableEntry) (timeout, since time.Duration, err error) {
 	a := agerOf(p)
@@ -367,7 +368,8 @@ func (l *local) DeleteMember(name string, id uint32) error {
 	if err := noOneShots(p, st); err != nil {
 		return err
 	}
-	if p != nil && st.memberUses[id] > 0 { // also by a group that leaves it out at present
+	// this includes groups that leave the member out at present
+	if p != nil && st.memberUses[id] > 0 {
 		return fmt.Errorf("member %d of action profile %q is in use: %w", id, name,
 			target.ErrInvalid)
 	}

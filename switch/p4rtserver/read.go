@@ -47,7 +47,7 @@ func (s *Server) collect(req *p4v1.ReadRequest, since []string) (chunks []*p4v1.
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if c.unsettled.Load() { // a reader assumes that an update it sees applies to all packets
+	if c.unsettled.Load() { // a reader assumes that every update it can read applies to all packets
 		if err := c.settle(); err != nil {
 			return nil, nil, nil, err
 		}
@@ -131,7 +131,7 @@ func (c *config) read(q *p4v1.Entity, emit func(*p4v1.Entity)) error {
 		return c.readDigests(e.DigestEntry, emit)
 	case *p4v1.Entity_ExternEntry:
 		if e.ExternEntry.GetExternTypeId() == 0 {
-			return nil // all extern instances, of which there are none
+			return nil // the request is for all extern instances, and there are none
 		}
 		return translate.Errorf(codes.Unimplemented, "this target has no externs of type %d",
 			e.ExternEntry.GetExternTypeId())

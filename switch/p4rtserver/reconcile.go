@@ -17,9 +17,9 @@ import (
 // have changed. All of it must fit the new program, by id. Otherwise the error names the first
 // object that does not fit, and nothing changes.
 //
-// It copies what controllers wrote while packets still pass the old pipeline, and what packets
-// change in the pause in which the pipelines are exchanged. may returns the reason if the change
-// must no longer begin.
+// It copies the objects that controllers wrote while packets still pass the old pipeline. It copies
+// the values that packets change in the pause in which the pipelines are exchanged. may returns why
+// the change must not begin any more, or nil.
 func (s *Server) reconcile(cfg *p4v1.ForwardingPipelineConfig, may func() error) error {
 	if s.live == nil {
 		return s.replace(cfg, may)
@@ -85,13 +85,13 @@ func (old *config) copyWritten(c *config) error {
 	}
 	for _, u := range updates {
 		if te := u.Entity.GetTableEntry(); te != nil && te.IsConst {
-			continue // an entry of the program itself
+			continue // the entry is part of the program itself
 		}
 		if v := u.Entity.GetValueSetEntry(); v != nil && len(v.Members) == 0 {
 			continue
 		}
 		if te := u.Entity.GetTableEntry(); te != nil && !te.IsDefaultAction && c.holds(te) {
-			u.Type = p4v1.Update_MODIFY // the new program has this initial entry
+			u.Type = p4v1.Update_MODIFY // the new program already has this entry initially
 		}
 		if err := c.write(u); err != nil {
 			return translate.Invalidf("%v: %s", u.Entity, translate.Canonical(err).Message())
@@ -184,7 +184,7 @@ func (old *config) copyDirect(c *config) error {
 		for i := range entries {
 			e := &entries[i]
 			if c.entries[to][translate.MatchKey(e.Match, e.Priority)] == nil {
-				continue // a const entry of the old program
+				continue // the entry is a const entry of the old program
 			}
 			if from.Counter != nil {
 				d, err := old.pipe.DirectCounter(from.Name, e)

@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// writeRegister writes one cell or, if the index is unset, all (section 9.7).
+// writeRegister writes one cell or, if the index is unset, all cells (section 9.7).
 func (c *config) writeRegister(typ p4v1.Update_Type, e *p4v1.RegisterEntry) error {
 	if err := onlyModify("register", typ); err != nil {
 		return err
@@ -52,8 +52,8 @@ func (c *config) adjacent(entities []*p4v1.Entity) int {
 	return n
 }
 
-// readRegisters reads the cells that a request selects. If it selects one, readRegisters reads n
-// cells, starting there.
+// readRegisters reads the cells that a request selects. If the request selects a single cell,
+// readRegisters reads n cells, starting with that one.
 func (c *config) readRegisters(q *p4v1.RegisterEntry, n int, out *response) error {
 	which, err := pick(c.Schema, "register", q.RegisterId, c.Registers, c.RegisterOrder)
 	if err != nil {
@@ -101,8 +101,8 @@ const (
 	fieldBitstring     = 1  // P4Data
 )
 
-// encodedBytes is about the size of one message of encodeCells: a client can decode one message
-// while the next is in transit.
+// encodedBytes is about the size of one message of encodeCells. It is small, so that a client can
+// decode one message while the next is in transit.
 const encodedBytes = 128 << 10
 
 // encodeCells encodes cells of bit<W> in protobuf's format. A controller reads a register of 65,536

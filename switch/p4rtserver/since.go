@@ -18,9 +18,9 @@ import (
 // one whole register of bit<W>.
 //
 // A request with SinceHeader gets SnapshotHeader in the answer's header: a name for the returned
-// state. If the request's value is such a name, and the server still knows it, the answer's header
-// has it in SinceHeader again, and the answer has only the cells that have changed since. Clients
-// and servers without this extension work as before.
+// state. If the request's value is such a name, and the server still has the state, the answer's
+// header repeats the name in SinceHeader, and the answer has only the cells that have changed since
+// then. Clients and servers without this extension work as before.
 const (
 	SinceHeader    = "netcraq-since"
 	SnapshotHeader = "netcraq-snapshot"
@@ -28,7 +28,7 @@ const (
 
 // snapshotBytes bounds the snapshots of a configuration; the newest are kept. It suffices for all
 // registers of NetCRAQ's program several times over, except those of the values. A client that may
-// read registers can push out others' snapshots; their owners then read everything again.
+// read registers can displace the snapshots of other clients, which then read everything again.
 const snapshotBytes = 8 << 20
 
 // snapshots are the register states that readers got.

@@ -23,8 +23,8 @@ const maxQueued = 4096
 
 // stream is one StreamChannel call.
 type stream struct {
-	// role of the controller; nil before its first arbitration message. Set once, by the receiving
-	// goroutine under arbiter.mu
+	// role of the controller; nil before the stream's first arbitration message. The receiving
+	// goroutine sets it once, under arbiter.mu
 	role *role
 	// the controller's last election id; nil if it gave none. Guarded by arbiter.mu
 	election *p4v1.Uint128
@@ -182,7 +182,7 @@ func (st *stream) mayAct(what string) error {
 }
 
 // toPrimaries offers messages to the primary of every role. It reports whether a controller
-// accepted them, or there were none.
+// accepted them, or there were no messages.
 func (s *Server) toPrimaries(ms ...*p4v1.StreamMessageResponse) bool {
 	taken := len(ms) == 0
 	for _, r := range *s.arb.list.Load() {
@@ -217,9 +217,9 @@ func (s *Server) authorize(device uint64, k roleKey, election *p4v1.Uint128) err
 // mayExecute makes the checks at the beginning of a change. It is called with s.state held, when
 // the change is executed and not when its message arrived: a message that has waited, for the lock
 // or on its way, may be from a controller that is no longer primary. A new primary waits for that
-// lock too (drain), so nothing of an earlier primary is executed after the new one has learned that
-// it is primary. Changes of a caller that has gone are not executed either, because it does not
-// rely on them.
+// lock, too (drain). So no change of an earlier primary is executed after the new primary has
+// learned that it is primary. Changes of a caller that has gone are not executed either, because it
+// does not rely on them.
 func (s *Server) mayExecute(ctx context.Context, device uint64, k roleKey,
 	election *p4v1.Uint128) error {
 	if err := s.authorize(device, k, election); err != nil {

@@ -16,7 +16,8 @@ type entryState struct {
 	spec               *target.TableEntry
 	controllerMetadata uint64
 	metadata           []byte
-	oneShot            *oneShot // nil unless it was programmed with an ActionProfileActionSet
+	// nil unless the entry was programmed with an ActionProfileActionSet
+	oneShot *oneShot
 }
 
 // defaultState is the server's data about a default entry.
@@ -151,7 +152,7 @@ func (c *config) modifyEntry(t *translate.Table, te *p4v1.TableEntry, e *target.
 	if old.spec.IsConst && te.Action != nil {
 		return translate.Errorf(codes.PermissionDenied, "this entry of table %s is constant", t.Name)
 	}
-	if te.Action == nil { // only direct resources and metadata
+	if te.Action == nil { // the update sets only direct resources and metadata
 		if err := errors.Join(c.setDirect(t, te, e, true), c.setIdle(t, te, e)); err != nil {
 			return err
 		}
@@ -192,8 +193,8 @@ func (c *config) deleteEntry(t *translate.Table, e *target.TableEntry) error {
 	return nil
 }
 
-// setDirect writes the direct resources that come with an entry (section 9.1.7). A meter that is
-// left out is reset by a MODIFY.
+// setDirect writes the direct resources that come with an entry (section 9.1.7). A MODIFY without a
+// meter resets the meter.
 func (c *config) setDirect(t *translate.Table, te *p4v1.TableEntry, e *target.TableEntry, modify bool) error {
 	if t.Meter != nil && (te.MeterConfig != nil || modify) {
 		m, err := meterOf(t.Meter.Spec, te.MeterConfig)
@@ -423,7 +424,7 @@ func (c *config) readDefault(t *translate.Table, q *p4v1.TableEntry, emit func(*
 	}
 	a := c.ActionOf(call)
 	if a == nil {
-		return nil // the P4Info does not name it
+		return nil // the P4Info does not name the action
 	}
 	out := &p4v1.TableEntry{
 		TableId: t.ID, IsDefaultAction: true, IsConst: t.Info.ConstDefaultActionId != 0 ||

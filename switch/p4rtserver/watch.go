@@ -55,8 +55,8 @@ const (
 // changed.
 type follower func(livePorts) (changed bool, err error)
 
-// follow sets the object to choose's result for the present ports. If watches is true, the server
-// repeats this whenever the result changes. An error leaves everything unchanged.
+// follow sets the object to the result of choose for the present ports. If watches is true, the
+// server repeats this whenever the result changes. An error leaves everything unchanged.
 func follow[T comparable](c *config, k followerKey, watches bool, choose func(livePorts) []T,
 	set func([]T) error) error {
 	var up livePorts
@@ -120,8 +120,8 @@ type watchedMember struct {
 	watches bool
 }
 
-// watch reads the watch port of a group's member, and returns it in the stored form. An empty one
-// means that the member is always selected. have returns the existing ports.
+// watch reads the watch port of a group's member, and returns it in the stored form. If the port is
+// empty, the member is always selected. have returns the existing ports.
 func (c *config) watch(m *watchedMember, port []byte, have func() livePorts) (kept []byte,
 	err error) {
 	if len(port) == 0 {
@@ -184,8 +184,8 @@ func (c *config) deleteGroup(p *translate.ActionProfile, id uint32) error {
 	return nil
 }
 
-// setReplicas sets, for each list of replicas, the first one whose port is up, or the first of the
-// list if none is.
+// setReplicas sets one replica of each list: the first whose port is up or, if no port is up, the
+// first of the list.
 func (c *config) setReplicas(k followerKey, lists [][]target.Replica,
 	set func([]target.Replica) error) error {
 	choose := func(up livePorts) []target.Replica {

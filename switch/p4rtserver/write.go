@@ -14,9 +14,9 @@ import (
 // attempted, in order, unless the caller goes away meanwhile.
 //
 // Stopping between two updates is safe. With CONTINUE_ON_ERROR, packets may see the tables between
-// any two updates of a batch, so a controller must tolerate the result of the first ones alone. It
-// gets CANCELLED or DEADLINE_EXCEEDED without errors of single updates, which is not an answer to a
-// Write. So it cannot assume that the other updates were made.
+// any two updates of a batch, so a controller must tolerate a batch of which only the first updates
+// were made. The controller gets CANCELLED or DEADLINE_EXCEEDED without errors of single updates,
+// which is not an answer to a Write. So it cannot assume that the other updates were made.
 func (s *Server) Write(ctx context.Context, req *p4v1.WriteRequest) (*p4v1.WriteResponse, error) {
 	s.state.Lock()
 	defer s.state.Unlock()
@@ -57,7 +57,7 @@ func (s *Server) Write(ctx context.Context, req *p4v1.WriteRequest) (*p4v1.Write
 	return &p4v1.WriteResponse{}, nil
 }
 
-// settle makes the changes so far apply to every packet.
+// settle returns when all changes made so far apply to every packet.
 func (c *config) settle() error {
 	err := c.pipe.Barrier()
 	c.unsettled.Store(err != nil)

@@ -235,11 +235,11 @@ func (l *faultLine) one(frame []byte, now time.Time, q *delayQueue, deliver func
 // laterFrame is a delayed frame.
 type laterFrame struct {
 	at      time.Time
-	order   uint64 // of arrival, among frames with the same time
+	order   uint64 // order of arrival, for frames with the same time
 	frame   []byte
 	deliver func([]byte)
-	behind  int // how many frames still have to pass first
-	index   int // in the heap
+	behind  int // number of frames that still have to pass first
+	index   int // position in the heap
 	gone    bool
 }
 

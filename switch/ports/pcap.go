@@ -11,8 +11,8 @@ import (
 )
 
 // Capture records frames in the classic pcap format: IFACE_in.pcap has the frames that enter by an
-// interface, and IFACE_out.pcap those that leave. These are BMv2's names. Its Frame is for
-// Options.Tap and its Flush for Options.AfterBatch.
+// interface, and IFACE_out.pcap those that leave. These are BMv2's names. Use method Frame as
+// Options.Tap, and Flush as Options.AfterBatch.
 type Capture struct {
 	dir   string
 	files map[captureKey]*captureFile

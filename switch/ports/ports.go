@@ -56,15 +56,15 @@ type Options struct {
 
 // Counters are a port's counters.
 type Counters struct {
-	RxPackets, RxBytes uint64 // passed to the handler
-	TxPackets, TxBytes uint64 // accepted by the kernel
-	// queued for the port but not sent, because the port is down, its queue is full, or the frame
-	// exceeds its MTU
+	RxPackets, RxBytes uint64 // frames passed to the handler
+	TxPackets, TxBytes uint64 // frames accepted by the kernel
+	// frames that were queued for the port but not sent, because the port is down, its queue is
+	// full, or the frame exceeds its MTU
 	TxDropped uint64
-	// larger than the interface's MTU allows (a sender's segmentation offload, or a jumbo frame),
-	// so not passed to the handler
+	// frames that were not passed to the handler, because they are larger than the interface's MTU
+	// allows (a sender's segmentation offload, or a jumbo frame)
 	RxOversize uint64
-	RxOverrun  uint64 // lost because the ring was full
+	RxOverrun  uint64 // frames lost because the ring was full
 	// RxForged frames request a checksum at a place that has none. They are not passed to the
 	// handler
 	RxForged uint64
@@ -114,7 +114,7 @@ const tableSize = 512
 type port struct {
 	number   uint32
 	iface    string
-	settings *offload.Change // the changed settings of the interface, to be restored
+	settings *offload.Change // changes of the interface's settings, to be undone
 	// a failure to check or open the interface has been logged; guarded by Set.opening
 	logged bool
 	up     atomic.Bool
@@ -124,7 +124,7 @@ type port struct {
 	// ------
 	sock           *socket // nil while the interface is away
 	tx             txQueue
-	queued         bool // in Set.dirty
+	queued         bool // the port is in Set.dirty
 	rxFault        *faultLine
 	txFault        *faultLine
 	oversizeLogged bool // oversize frames have been logged
@@ -226,7 +226,8 @@ func (s *Set) open(p *port) error {
 	up := link.Flags&net.FlagUp != 0
 	err = s.Do(func() {
 		p.sock = sock
-		// If the interface was open before, the settings before all changes are recorded
+		// If the interface was open before, the record still has the settings from before all
+		// changes.
 		s.restore(p.settings)
 		p.settings = settings
 		p.up.Store(up)
@@ -312,7 +313,7 @@ func (s *Set) Do(f func()) error {
 	}
 }
 
-// Post is Do without waiting.
+// Post does the same as Do, but does not wait.
 func (s *Set) Post(f func()) error {
 	s.mu.Lock()
 	if s.closing {

@@ -46,18 +46,18 @@ const l2Overhead = 14 + 8
 // socket is a pair of packet sockets bound to one interface, one for each direction, with the
 // receive ring.
 type socket struct {
-	fd int // receives
+	fd int // the receiving socket
 	// txFD sends; it has no PACKET_VNET_HDR, which would require a virtio header before each frame
 	txFD     int
-	index    int // of the interface
+	index    int // index of the interface
 	maxFrame int // the largest frame that the interface's MTU allows
 	ring     rxRing
 }
 
 // openSocket makes the socket. mark, if not 0, is the mark of its frames. Needs CAP_NET_RAW.
 func openSocket(link *net.Interface, mark uint32) (*socket, error) {
-	// Protocol 0 until it is bound: otherwise the ring would collect frames of every interface
-	// before the bind.
+	// Protocol 0 until the socket is bound: otherwise the ring would collect frames of every
+	// interface before the bind.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		if errors.Is(err, unix.EPERM) {
@@ -151,7 +151,7 @@ func htons(v uint16) uint16 {
 // the same order.
 type rxRing struct {
 	mem   []byte
-	size  int // of a slot: a power of two
+	size  int // size of a slot: a power of two
 	count int
 	next  int
 }
@@ -213,7 +213,7 @@ type verdict int
 const (
 	frameGood verdict = iota
 	frameOversize
-	frameForged // it requests a checksum at a place that has none
+	frameForged // the frame requests a checksum at a place that has none
 	frameOwn
 )
 

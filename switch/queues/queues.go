@@ -53,7 +53,7 @@ func New(ports func() map[uint32]string, set func(port, depth uint32)) (*Watch, 
 	return w, nil
 }
 
-// Stop ends the watch, and returns when set is no longer called. All ports have depth 0 then.
+// Stop ends the watch, and returns when set is no longer called. Then all ports have depth 0.
 func (w *Watch) Stop() {
 	w.once.Do(func() { close(w.end) })
 	<-w.ended
@@ -109,7 +109,7 @@ func (w *Watch) ask() map[uint32]uint32 {
 		return out
 	}
 	all, err := w.handle.QdiscList(nil)
-	if err != nil { // keep the last depths
+	if err != nil { // keep the depths of the last time
 		for port, depth := range w.depths {
 			out[port] = depth
 		}

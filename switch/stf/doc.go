@@ -1,8 +1,8 @@
 // Package stf reads and runs STF files, the small packet-test language of p4c's own tests: a file
 // adds table entries, sends packets, and states the expected packets.
 //
-// One command a line; "#" starts a comment. Names may be quoted; the last components of a qualified
-// name are enough if they are not ambiguous.
+// Each line has one command; "#" starts a comment. Names may be quoted; the last components of a
+// qualified name are enough if they are not ambiguous.
 //
 //	add TABLE [PRIORITY] KEY:VALUE ... ACTION(PARAM:VALUE, ...) [= ID]
 //	    larger priorities win; a key that is left out matches any value, or 0 if it is exact

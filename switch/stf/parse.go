@@ -18,7 +18,7 @@ type Command struct {
 	Line int
 	Verb string // in lower case
 
-	Name     string // of a table, counter, register or meter
+	Name     string // name of a table, counter, register or meter
 	Priority *int
 	Match    []KeyArg
 	Action   string
@@ -405,7 +405,7 @@ func (s *scanner) numbers(least, most int) ([]uint64, error) {
 	return out, nil
 }
 
-// number reads a value. mask has the bits that matter: those of a * do not.
+// number reads a value. mask has the bits that matter; the bits of a * do not matter.
 func number(text string) (value, mask *big.Int, digits int, err error) {
 	base, bits, t := 10, 0, text
 	switch {

@@ -53,13 +53,13 @@ type runner struct {
 	got   map[uint32][]received
 	last  []Packet // the outgoing frames of the last packet
 	ids   map[string]entryID
-	node  [][]target.Replica // by number: one replica for each of its ports
+	node  [][]target.Replica // by node number: one replica for each of the node's ports
 	diffs []string
 }
 
 type received struct {
 	frame []byte
-	line  int // line of the packet that caused it
+	line  int // line of the command packet that caused the frame
 }
 
 type entryID struct {
@@ -313,8 +313,8 @@ func (r *runner) add(c *Command) error {
 	return r.sw.Pipeline.InsertEntry(t.Name, e)
 }
 
-// keyIndex finds the key for a name: the key's name, its last components, or p4c's form with a $
-// for brackets and $valid$ for valid.
+// keyIndex finds the key for a name: the key's name, its last components, or p4c's form of the
+// name, which has a $ in place of brackets and $valid$ in place of valid.
 func keyIndex(t *bmv2json.Table, name string) (int, error) {
 	var alternatives []string
 	for _, n := range []string{name, unbracket(name)} {

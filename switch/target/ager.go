@@ -6,15 +6,16 @@ import "time"
 // them (Table.SupportTimeout). Times are by the device's clock ([Device.Now]).
 type Ager interface {
 	// SetIdleTimeout sets the time without a packet after which the entry with e's match is idle;
-	// 0: never. The time starts again. The error wraps ErrUnsupported if the table has no timeouts.
+	// 0: never. The entry counts as hit now. The error wraps ErrUnsupported if the table has no
+	// timeouts.
 	SetIdleTimeout(table string, e *TableEntry, timeout, now time.Duration) error
-	// IdleTimeout returns an entry's timeout, and for how long no packet has hit it: also of an
-	// entry without a timeout, if its table has them.
+	// IdleTimeout returns an entry's timeout, and the time since a packet last hit it. It works for
+	// an entry without a timeout, too, if the table supports timeouts.
 	IdleTimeout(table string, e *TableEntry, now time.Duration) (timeout, since time.Duration,
 		err error)
 	// Idle returns the entries that have been idle for their timeout by now. It returns an entry
-	// again when another timeout is over without a packet. any reports whether any entry has a
-	// timeout.
+	// again each time that the timeout has passed once more without a packet. any reports whether
+	// any entry has a timeout.
 	Idle(now time.Duration) (entries []IdleEntry, any bool)
 }
 
@@ -23,7 +24,7 @@ type IdleEntry struct {
 	Table   string
 	Entry   TableEntry
 	Timeout time.Duration
-	// Again: Idle has returned the entry before, and no packet has hit it since then.
+	// Again says that Idle has returned the entry before, and no packet has hit it since then.
 	Again bool
 }
 

@@ -22,7 +22,7 @@ var (
 	ErrNoPipeline  = errors.New("no pipeline is set") // nothing has been committed yet
 	// register, counter or meter index beyond the array
 	ErrOutOfRange = errors.New("index out of range")
-	// no program has been prepared that could be swapped in
+	// no program has been loaded that is not running yet
 	ErrNothingLoaded = errors.New("no program has been loaded that could be swapped in")
 )
 
@@ -47,8 +47,8 @@ type ActionCall struct {
 // actions, an indirect one (action profile or selector) has members or groups.
 type TableEntry struct {
 	Match []FieldMatch
-	// ternary, range and optional keys only: the largest wins, as in P4Runtime (BMv2's own
-	// convention is the reverse)
+	// for tables with ternary, range or optional keys only: the largest priority wins, as in
+	// P4Runtime (in BMv2 the smallest wins)
 	Priority int
 	Action   *ActionCall
 	Member   *uint32
@@ -79,7 +79,7 @@ type MeterConfig struct {
 // Replica is one copy that a multicast group or clone session makes.
 type Replica struct {
 	Port     uint32
-	Instance uint16 // becomes egress_rid in the copy
+	Instance uint16 // becomes egress_rid of the copy
 }
 
 // CloneSession is the configuration of a mirror session: the copies, and the number of bytes to
@@ -106,17 +106,17 @@ type Pipeline interface {
 	Default(table string) (*TableEntry, error) // nil if there is none
 
 	// DirectCounter reads, and SetDirectCounter sets, the counter of the entry with e's match. As
-	// in BMv2, the default entry has none.
+	// in BMv2, the default entry has no counter.
 	DirectCounter(table string, e *TableEntry) (CounterData, error)
 	SetDirectCounter(table string, e *TableEntry, d CounterData) error
 	DirectMeter(table string, e *TableEntry) (*MeterConfig, error)
 	SetDirectMeter(table string, e *TableEntry, c *MeterConfig) error
 
 	// Members and groups of an action profile ("act_prof" in the JSON). A member's weight is its
-	// number of buckets in the group. With insert, SetMember and SetGroup add a member or group
-	// (ErrExists if it exists); without, they change an existing one (ErrNotFound). A group without
-	// members is a hit that runs no action. A member or group cannot be deleted while an entry, a
-	// default entry or a group refers to it (ErrInvalid).
+	// number of buckets in the group. If insert is set, SetMember and SetGroup add a member or
+	// group (ErrExists if it exists); otherwise they change an existing one (ErrNotFound if it does
+	// not exist). A group without members is a hit that runs no action. A member or group cannot be
+	// deleted while an entry, a default entry or a group refers to it (ErrInvalid).
 	SetMember(profile string, id uint32, a *ActionCall, insert bool) error
 	DeleteMember(profile string, id uint32) error
 	Members(profile string) (map[uint32]ActionCall, error)

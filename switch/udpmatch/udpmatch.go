@@ -11,14 +11,14 @@ import (
 
 //go:generate go tool bpf2go -target bpfel match match.c -- -mcpu=v3 -Wall -Wextra -Werror
 
-// Results of the function.
+// Results of the function that Function returns.
 const (
 	Drop = iota
 	Plain
 	Pass
 )
 
-// Rules select packets. Port 0 matches none.
+// Rules select packets. Port 0 matches no packet.
 type Rules struct {
 	Both     uint16 // UDP port: packets to or from it
 	To       uint16 // UDP port: packets to it are never Plain, but dropped
@@ -44,7 +44,8 @@ var compiled = sync.OnceValue(func() *ebpf.CollectionSpec {
 	return spec
 })
 
-// Function is the function for programs at XDP, or (xdp false) at tc.
+// Function returns the instructions of the function: for programs at XDP if xdp is set, otherwise
+// for programs at tc.
 func Function(xdp bool) (out asm.Instructions) {
 	name := matchProgMatchTc
 	if xdp {

@@ -32,7 +32,8 @@ type Options struct {
 	// host's stack also gets a copy of every frame for the program, so a switch that shares
 	// interfaces must filter these out.
 	OnlyUDP uint16
-	// Priorities is how many priorities each port's queue has, as in [interp.NewQueues]; 0 means 1.
+	// Priorities is the number of priorities that each port has, as in [interp.NewQueues]; 0 means
+	// 1.
 	Priorities int
 	// Events gets the steps of each packet's processing; nil: no events.
 	Events interp.Events
@@ -45,7 +46,7 @@ type Options struct {
 // now reads the clock; tests replace it.
 var now = clock.Now
 
-// maxPacketOuts is how many packet-outs may wait for the packet thread.
+// maxPacketOuts is the maximum number of packet-outs that wait for the packet thread.
 const maxPacketOuts = 256
 
 // Device implements [target.Device] and [target.Preparer].
@@ -69,7 +70,7 @@ type Device struct {
 	home    *attach.Namespace       // the switch's own namespace, opened when a port needs it
 	peers   map[uint32]*attach.Peer // other ends of veths, by port
 
-	// Owned by the packet thread.
+	// The following fields belong to the packet thread.
 	leaveAt   time.Duration // when the timer fires; 0: it is not set
 	buf       interp.Buffer
 	bugLogged bool

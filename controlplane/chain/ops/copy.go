@@ -14,8 +14,9 @@ import (
 )
 
 // Filling a switch (docs/protocol.md, "Recovery"). If both switches let the controller read their
-// registers, it compares those, in a few requests; otherwise it sends a FETCH for each slot and
-// session to each of the two. It always writes differences by SYNC, which keeps newer content.
+// registers, the controller compares the registers, in a few requests. Otherwise it sends a FETCH
+// for each slot and session to each of the two. In both cases it writes differences by SYNC, which
+// keeps newer content.
 
 // copyTimeout bounds one copy, and compareTimeout one comparison. During a comparison no client
 // can write or, if writes pass the compared switch, they wait if that switch hangs.
@@ -31,12 +32,12 @@ const (
 	fewDiffer  = 64
 )
 
-// held is the joiner's content at the end of the copy, in the configuration of an epoch. The
-// joiner keeps that content or something newer for as long as it is the joiner: SYNC and ACK only
-// ever raise a slot's version, and a joiner that loses its connection is given up. So once writes
-// have stopped it is enough to read the donor, and to read the joiner only where the donor has
-// more than held. This matters because each read of 65,536 slots is ten milliseconds without
-// writes.
+// held is the joiner's content at the end of the copy, in the configuration of an epoch. The joiner
+// keeps that content or something newer for as long as it is the joiner: SYNC and ACK only ever
+// raise a slot's version, and a joiner that loses its connection is given up. So once writes have
+// stopped it is enough to read the donor, and to read the joiner only where the donor has more than
+// held. This matters because writes are stopped meanwhile, and each read of 65,536 slots takes ten
+// milliseconds.
 type held struct {
 	epoch uint16
 	look  look
@@ -45,11 +46,11 @@ type held struct {
 // Copy fills a switch, or compares it. It returns how many slots and sessions it wrote, and in how
 // many rounds.
 //
-// A comparison ends when the joiner has the content that the donor had at the first read: the
-// chain is frozen, so nothing of this chain has been added since. Sessions' records are different
-// because they belong to all chains: if the donor is in other chains as well, its records keep
-// changing with those chains' writes. A record of a later request than the one read first means
-// that the first one was answered.
+// A comparison ends when the joiner has the content that the donor had at the first read: the chain
+// is frozen, so nothing of this chain has been added since. Sessions' records are different because
+// they belong to all chains: if the donor is in other chains as well, its records keep changing
+// with those chains' writes. If a session's record names a later request than the first read found,
+// the earlier request was answered.
 func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []uint16) (written, round int, err error) {
 	limit := copyTimeout
 	if a.Compare || a.Passed {
@@ -57,7 +58,7 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 	}
 	ctx, cancel := c.WithTimeout(ctx, limit)
 	defer cancel()
-	var differed *difference // in the last round
+	var differed *difference // what differed in the last round
 	defer func() {
 		if err != nil && ctx.Err() != nil && differed != nil {
 			err = fmt.Errorf("after %v and %d rounds %v still differed: %w", limit, round, differed, err)
@@ -146,7 +147,7 @@ func (c *Chain) catchUp(ctx context.Context, epoch uint16, donor, to *Switch, ke
 	}
 	if h := c.held.Swap(nil); h != nil && h.epoch+1 == epoch && slices.Equal(h.look.keys, keys) &&
 		slices.Equal(h.look.sessions, sessions) {
-		had = missed(had, h.look).donor() // the joiner keeps what it had
+		had = missed(had, h.look).donor() // the joiner keeps the content that it had
 	}
 	for round = 1; ; round++ {
 		has, err := c.look(ctx, to, epoch, had.keys, had.sessions)
@@ -166,7 +167,7 @@ func (c *Chain) catchUp(ctx context.Context, epoch uint16, donor, to *Switch, ke
 		}
 		had = differed.donor()
 		for i, r := range differed.records {
-			if r[0].foreign(r[1]) { // so far it has recorded none of the writes that passed it
+			if r[0].foreign(r[1]) { // it has recorded no write of the session so far
 				r, err := donor.fetchIn(ctx, epoch, wire.MakeKey(c.ID, 0), wire.Session, had.sessions[i])
 				if err != nil {
 					return written, round, differed, err
@@ -174,7 +175,7 @@ func (c *Chain) catchUp(ctx context.Context, epoch uint16, donor, to *Switch, ke
 				had.records[i] = record{r.Request, r.Version}
 			}
 		}
-		for i := len(had.keys) - 1; i >= 0; i-- { // see Copy
+		for i := len(had.keys) - 1; i >= 0; i-- { // see the documentation of Copy
 			if slotless[had.keys[i].ID] {
 				had.keys, had.versions = slices.Delete(had.keys, i, i+1), slices.Delete(had.versions, i, i+1)
 			}
@@ -328,8 +329,8 @@ func (d *difference) String() string {
 	return text
 }
 
-// sync copies slots and sessions. It returns how many, and which of the keys have no slot at the
-// donor.
+// sync copies slots and sessions. It returns the number of copied slots and sessions, and the keys
+// that have no slot at the donor.
 func (c *Chain) sync(ctx context.Context, epoch uint16, donor, to *Switch, d *difference) (written int,
 	slotless map[wire.Key]bool, err error) {
 	var n atomic.Int64

@@ -36,7 +36,7 @@ type Keeper interface {
 	// is meant for end.
 	Save(ctx context.Context) error
 	SaveSoon()
-	// Stays is called for a key that is put back, with the reason why it could not move.
+	// Stays reports that a key is put back, and why it could not move.
 	Stays(k Key, why error)
 }
 
@@ -72,19 +72,20 @@ func Move(ctx context.Context, in Keeper, k Key, patience time.Duration) (Key, e
 
 // reattach starts to put back a key that could not be moved, or should not be, and reports why.
 func reattach(ctx context.Context, in Keeper, k Key, why error) {
-	if ctx.Err() == nil && !errors.Is(why, ErrNotLeading) { // otherwise the next controller does it
+	// otherwise the next controller puts the key back
+	if ctx.Err() == nil && !errors.Is(why, ErrNotLeading) {
 		in.Stays(k, why)
 		Reattach(in, k)
 	}
 }
 
-// leave waits until the directory is on record, and then starts to remove the remains of a key. The
-// directory says that the key's name belongs to another key, or to none. Clients do not learn this
-// earlier, because a controller that did not know about it would put the key back.
+// leave waits until the directory is on record, and then starts to remove the remains of a key. In
+// that directory the key's name belongs to another key, or to none. Clients do not learn this
+// before it is on record, because a controller that did not know about it would put the key back.
 func leave(ctx context.Context, in Keeper, left Key) error {
 	for err := in.Save(ctx); err != nil; err = in.Save(ctx) {
 		if errors.Is(err, ErrNotLeading) {
-			return err // the next controller knows which state applies
+			return err // the record tells the next controller which state applies
 		}
 		if err := in.Sleep(ctx, 500*time.Millisecond); err != nil {
 			return err
@@ -101,7 +102,7 @@ type Releaser interface {
 	Release(id wire.Key, last wire.Version) (left Key, err error)
 }
 
-// ErrUsed says that a key should have been removed if unused, but some client has used it.
+// ErrUsed says that RemoveUnused did not remove a key, because some client has used it.
 var ErrUsed = errors.New("the key is in use")
 
 // RemoveUnused removes a key that is recorded as Moving, if it has no value and its version is the
@@ -128,7 +129,7 @@ func take(ctx context.Context, in Keeper, k Key, patience time.Duration) ([]byte
 	ctx, cancel := in.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := in.Save(ctx); err != nil {
-		return nil, 0, err // nothing has been done
+		return nil, 0, err // nothing has changed
 	}
 	value, version, err := in.Operate(k, (*chain.Machine).DetachKeys, func(err error) {
 		if err == nil {

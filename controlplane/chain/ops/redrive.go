@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// Re-propagating what is dirty (docs/protocol.md, "Re-propagating what stays dirty").
+// Re-propagating dirty keys (docs/protocol.md, "Re-propagating what stays dirty").
 
 // Key is a key of a chain, under a KEY_ID by which its slot is reached.
 type Key = keyspace.Key
@@ -31,9 +31,9 @@ func Reachable(keys []Key) []Key {
 // longestPause is the maximum time between two checks while waiting.
 const longestPause = 200 * time.Millisecond
 
-// Redrive re-propagates the dirty keys of some switches, with Drain until all of them hold the
-// same data. It returns how many writes it sent. Keys whose values are lost at all of them are
-// buried on the way (bury.go).
+// Redrive re-propagates the dirty keys of some switches. With Drain it continues until all of these
+// switches hold the same data. It returns how many writes it sent. If all of them have lost a key's
+// value, it also buries the key (bury.go).
 func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent int, err error) {
 	via, err := c.Switch(a.Via)
 	if err != nil {

@@ -39,8 +39,8 @@ type Chain struct {
 	// an alias.
 	Entry func(Key) Entry
 	Pool  *Pool
-	// Buries reports whether it is recorded that a key's value is lost (Redrive). nil: no key's
-	// is.
+	// Buries reports whether it is recorded that a key's value is lost (Redrive). nil: no value is
+	// lost.
 	Buries func(Key) bool
 	held   atomic.Pointer[held]
 	// Equality is shared by all chains of a controller.

@@ -21,7 +21,7 @@ type record struct {
 }
 
 // after reports whether a record is newer than another of the same life of their session: it is of
-// a later request, or it has the result of the same request and the other does not.
+// a later request, or it has the result of the same request and the other record does not.
 func (r record) after(other record) bool {
 	if r.request == other.request {
 		return other.version == 0
@@ -65,17 +65,17 @@ func (c *Chain) records(ctx context.Context, at *Switch, epoch uint16, sessions 
 	return out, err
 }
 
-// unite makes sessions' records at two switches belong to one life of the session, if they do not.
-// Leases do not need this: the records of a lease are at every switch of a chain before its holder
-// hears of it. But the controller's own sessions begin again at each switch when they are first
-// used there, so the donor, or a joiner that is in another chain too, may have the record of an
-// earlier controller. The record that this controller continues from is right, even if the joiner
-// has none. Records of sessions that no client has leased are taken from the donor.
+// unite handles sessions whose records at two switches belong to different lives of the session: it
+// makes both records belong to the same one. Leases do not need this: the records of a lease are at
+// every switch of a chain before its holder hears of it. But the controller's own sessions begin
+// again at each switch when they are first used there, so the donor, or a joiner that is in another
+// chain too, may have the record of an earlier controller. The record that this controller
+// continues from is right, even if the joiner has none. Records of sessions that no client has
+// leased are taken from the donor.
 func (c *Chain) unite(ctx context.Context, donor, to *Switch, d *difference) error {
 	return c.ForEach(ctx, len(d.sessions), window, func(ctx context.Context, i int) error {
 		session, ours, theirs := d.sessions[i], d.records[i][0], d.records[i][1]
-		// No request that this controller has sent is later than own: the records were read
-		// before.
+		// own is read after the records, so the records name no later request of this controller.
 		if own := (record{request: c.Pool.last(session)}); own.request != 0 {
 			if own.foreign(ours) || ours.after(own) && ours.request != own.request {
 				return donor.BeginRecord(ctx, session, own.request)
@@ -84,7 +84,8 @@ func (c *Chain) unite(ctx context.Context, donor, to *Switch, d *difference) err
 		if !ours.foreign(theirs) {
 			return nil
 		}
-		return to.ResetRecord(ctx, session, ours.request-1) // SYNC can bring the donor's then, with its version
+		// then SYNC can bring the donor's record, with its version
+		return to.ResetRecord(ctx, session, ours.request-1)
 	})
 }
 
@@ -260,16 +261,16 @@ type Pool struct {
 	free  []*session
 }
 
-// session is one of them: used by one write at a time.
+// session is one session of a Pool. One write at a time uses it.
 type session struct {
 	id   uint16
-	next atomic.Uint32 // the last request that it was used with; 0: none yet
+	next atomic.Uint32 // the session's last request; 0: none yet
 	// told maps the switches whose records this controller has set to the connection
 	// (Target.Connection) in which it set them.
 	told map[*Switch]int
 }
 
-// NewPool makes the sessions.
+// NewPool makes a pool of size sessions.
 func NewPool(size int, begin func(recorded []uint32) (uint32, error)) *Pool {
 	p := &Pool{Size: size, begin: begin}
 	for i := range size {
@@ -294,9 +295,9 @@ func (p *Pool) get(ctx context.Context, c *Chain, members []*Switch) (*session, 
 	return s, nil
 }
 
-// announce sets a session's record again at those members of a chain where this controller has not
-// set it. A switch that becomes a member of a chain without keys may have the record of an earlier
-// controller.
+// announce sets a session's record again at those members of a chain at which this controller has
+// not set it yet. A switch that becomes a member of a chain without keys may have the record of an
+// earlier controller.
 func (p *Pool) announce(ctx context.Context, c *Chain, s *session, members []*Switch) error {
 	connections := make([]int, len(members))
 	var strange []int
@@ -308,7 +309,8 @@ func (p *Pool) announce(ctx context.Context, c *Chain, s *session, members []*Sw
 	}
 	set := (*Switch).BeginRecord
 	if s.next.Load() == 0 {
-		set = (*Switch).ResetRecord // begin's number has none of the members' records in its window
+		// begin chose the number so that none of the members' records is in its window
+		set = (*Switch).ResetRecord
 		var recorded []uint32
 		for _, m := range members {
 			r, err := m.Recorded(ctx, s.id)

@@ -12,10 +12,10 @@ import (
 
 // Target is the connection to a switch. It is safe for concurrent use.
 type Target interface {
-	// Err returns why nothing can be sent to it at the moment, or nil.
+	// Err returns why nothing can be sent to the switch at the moment, or nil.
 	Err() error
-	// Connection numbers the connections to it: with a new number, the switch may have been
-	// restarted.
+	// Connection returns the number of the present connection to the switch. If the number has
+	// changed, the switch may have been restarted.
 	Connection() int
 	// Open reserves a port from which a request is sent and to which its replies come.
 	Open() (Port, error)
@@ -25,7 +25,7 @@ type Target interface {
 	// Cells reads cells of a register, in the order of cells. It does not read them at one moment.
 	// It returns ErrUnsupported if the target shows no registers (BMv2).
 	Cells(ctx context.Context, register string, cells []int) ([][]byte, error)
-	// Keys returns the KEY_IDs of a chain for which it has key_index entries.
+	// Keys returns the KEY_IDs of a chain for which the switch has key_index entries.
 	Keys(ctx context.Context, chain uint8) ([]wire.Key, error)
 	// WriteEntries makes key_index entries, or deletes them.
 	WriteEntries(ctx context.Context, insert bool, entries []Entry) error
@@ -61,7 +61,8 @@ type Port interface {
 // ErrUnsupported says that the target does not show its registers.
 var ErrUnsupported = errors.New("the target shows no registers")
 
-// How long one exchange of an operation may take. The request is sent again many times meanwhile.
+// Time limits for one exchange of an operation. Within this time the request is sent again many
+// times.
 const (
 	WriteTimeout = 5 * time.Second
 	FetchTimeout = 2 * time.Second
@@ -80,7 +81,7 @@ type Switch struct {
 	runtime Runtime
 	// trip is the smoothed round-trip time in nanoseconds; 0: not known.
 	trip        atomic.Int64
-	noRegisters atomic.Bool // the target has said that it shows none
+	noRegisters atomic.Bool // the target has returned ErrUnsupported
 }
 
 // NewSwitch makes a switch from its connection.
@@ -118,13 +119,13 @@ func (s *Switch) Exchange(ctx context.Context, p *wire.Packet, accept func(*wire
 	}
 }
 
-// roundTrip returns how long an exchange takes, as far as is known. Sending again or giving up
-// sooner makes a slow switch slower: dozens of exchanges are under way at a time, and BMv2 drops
-// what it cannot process.
+// roundTrip returns how long an exchange takes, as far as is known. Sending again, or giving up,
+// before that time makes a slow switch slower: dozens of exchanges are under way at a time, and
+// BMv2 drops what it cannot process.
 func (s *Switch) roundTrip() time.Duration { return time.Duration(s.trip.Load()) }
 
-// took notes how long an exchange took since its first packet. An exchange that waited for a chain
-// to be repaired says little, so it counts for little.
+// took notes how long an exchange took since its first packet. An exchange that waited for the
+// repair of a chain says little about the round trip, so its weight is small.
 func (s *Switch) took(t time.Duration) {
 	t = min(t, lastResend)
 	if was := s.roundTrip(); was != 0 {
@@ -153,13 +154,13 @@ func (s *Switch) fetchIn(ctx context.Context, epoch uint16, key wire.Key, flags 
 	return r, err
 }
 
-// versions holds a slot's cells of the registers of the same names.
+// versions holds a slot's committed and latest version, as in the register versions.
 type versions struct{ committed, latest wire.Version }
 
 func (v versions) dirty() bool { return v.latest != v.committed }
 
-// versionsOf reads the versions of keys' slots from the registers. ErrUnsupported: the target
-// shows none.
+// versionsOf reads the versions of keys' slots from the registers. ErrUnsupported: the target shows
+// no registers.
 func (s *Switch) versionsOf(ctx context.Context, keys []Key) ([]versions, error) {
 	slots := make([]int, len(keys))
 	for i, k := range keys {
@@ -177,7 +178,7 @@ func (s *Switch) versionsOf(ctx context.Context, keys []Key) ([]versions, error)
 	return out, nil
 }
 
-// cells reads cells of a register, and remembers if the target shows none.
+// cells reads cells of a register, and remembers if the target shows no registers.
 func (s *Switch) cells(ctx context.Context, register string, cells []int) ([][]byte, error) {
 	if s.noRegisters.Load() {
 		return nil, ErrUnsupported

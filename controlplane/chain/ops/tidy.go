@@ -16,22 +16,22 @@ type Indexes struct {
 	Members []string                      // head first
 	Others  []string                      // the other switches
 	Entries map[string]map[wire.Key]Entry // by switch
-	// Untidy lists the switches that have come up since they were last tidied. Tidy makes and
-	// drops the entries of these. A switch that is being filled is not in it, because Copy gives
-	// it its entries.
+	// Untidy lists the switches that have come up since they were last tidied. Tidy makes and drops
+	// their entries. A switch that is being filled is not in Untidy, because Copy gives it its
+	// entries.
 	Untidy map[string]bool
 	Busy   map[wire.Key]bool // keys that operations are changing
-	// Older says that the directory was saved with a record that was not the last one.
+	// Older says that the saved directory is older than the last record.
 	Older bool
 	Slots int                      // number of slots that exist
 	Entry func(keyspace.Key) Entry // the entry that a key should have
-	// KnowsNoRealms says that a switch's program has no realms: entries of one slot are the same to
-	// it. nil: all programs have them.
+	// KnowsNoRealms says that a switch's program has no realms: so entries that differ only in the
+	// realm are the same to it. nil: all programs have realms.
 	KnowsNoRealms func(sw string) bool
 }
 
-// Tidied returns those of the switches that have come up that can be tidied now: all but a joiner,
-// which can be tidied when it is a member or has been given up.
+// Tidied returns the switches that can be tidied now, of those that have come up: all but a joiner.
+// A joiner can be tidied when it has become a member or was given up.
 func Tidied(untidy map[string]bool, c chain.Config) map[string]bool {
 	now := maps.Clone(untidy)
 	delete(now, c.Shadow)
@@ -60,7 +60,7 @@ func Former(had chain.Role, keys []keyspace.Key, used func(wire.Key) bool) func(
 	return func(id wire.Key) bool { return !known[id] && (without || used(id)) }
 }
 
-// Tidying are the steps that make switches and directory agree.
+// Tidying holds the steps that make switches and directory agree.
 type Tidying struct {
 	Steps []TidyStep // in order
 	// Adopted, Forgotten and Retired count the keys that the directory has adopted, forgotten and
@@ -101,7 +101,7 @@ func Tidy(dir *keyspace.Directory, id uint8, in Indexes) Tidying {
 		busy = map[wire.Key]bool{}
 	}
 	for _, k := range dir.Chain(id) {
-		if k.Alias != 0 { // it is being moved
+		if k.Alias != 0 { // the key is being moved
 			busy[k.ID], busy[k.Alias] = true, true
 		}
 	}
@@ -132,7 +132,7 @@ func Tidy(dir *keyspace.Directory, id uint8, in Indexes) Tidying {
 				continue
 			}
 			k, ok := dir.ByID(key)
-			if !ok && dir.Retire(key) { // some controller has given it
+			if !ok && dir.Retire(key) { // some controller has given this KEY_ID
 				out.Retired++
 			}
 			if !ok || !slices.Contains(in.Members, sw) || k.State != keyspace.Placed {
@@ -171,7 +171,8 @@ func adopt(dir *keyspace.Directory, in Indexes, busy map[wire.Key]bool) int {
 	for id, entry := range in.Entries[in.Members[0]] {
 		everywhere := !slices.ContainsFunc(in.Members, func(m string) bool {
 			e, ok := in.Entries[m][id]
-			return !ok || e.Slot != entry.Slot || e.Hidden // (a hidden entry: its addition is unfinished)
+			// a hidden entry belongs to an unfinished addition
+			return !ok || e.Slot != entry.Slot || e.Hidden
 		})
 		if _, ok := dir.ByID(id); !ok && !busy[id] && everywhere && entry.Slot < in.Slots {
 			found[id] = entry.Slot

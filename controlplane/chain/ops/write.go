@@ -21,7 +21,7 @@ type Writes struct {
 	written []bool // the key's write is committed at all members, by this attempt or an earlier one
 	errs    []error
 	// versions holds the versions that the writes were given. For a removal of a key that was
-	// already gone from the head, it holds one above all versions that the key has had.
+	// already gone from the head, it holds a version that is one above all that the key has had.
 	versions []wire.Version
 }
 
@@ -93,7 +93,8 @@ func (c *Chain) WriteAll(ctx context.Context, w *Writes, members []string, remov
 		if ctx.Err() != nil {
 			return nil
 		}
-		if remove && errors.Is(err, errNoSlot) { // nobody can read the key there, and no new write comes
+		// nobody can read the key at the head, and no new write comes
+		if remove && errors.Is(err, errNoSlot) {
 			w.gave(i, version, nil)
 			w.settled(i, nil)
 			return nil
@@ -180,8 +181,8 @@ func (c *Chain) slotsNow(ctx context.Context, at *Switch, keys []Key) ([]version
 //
 // It writes by CAS on the version that the slot has. A copy of a request, of this or an earlier
 // attempt, may arrive late, at whatever switch is the head then. None does harm: once one of them
-// is executed, or a client has written, the version that they expect is gone and does not come
-// back. So whatever the outcome of a request is, another may follow it.
+// is executed, or a client has written, the version that the copies expect is gone and does not
+// come back. So whatever a request's outcome is, another request may follow it.
 func (c *Chain) write(ctx context.Context, members []*Switch, id wire.Key, value []byte,
 	was versions) (wire.Version, error) {
 	s, err := c.Pool.get(ctx, c, members)
@@ -216,7 +217,7 @@ func (c *Chain) write(ctx context.Context, members []*Switch, id wire.Key, value
 				return 0, fmt.Errorf("%s answered the write of %v with %v", head.Name, id, r.Status)
 			}
 		}
-		// Read it again, because an earlier attempt's write may have arrived meanwhile.
+		// Read the slot again, because an earlier attempt's write may have arrived meanwhile.
 		if err := c.Sleep(ctx, pause); err != nil {
 			return 0, unfinished(err)
 		}
@@ -295,8 +296,8 @@ func (c *Chain) level(ctx context.Context, members []*Switch, id wire.Key) error
 	return err
 }
 
-// settle waits until every member has committed a version of a key, or a later one. It sends the
-// newest version down the chain again until they have.
+// settle waits until every member has committed a version of a key, or a later one. Until then it
+// sends the newest version down the chain again and again.
 func (c *Chain) settle(ctx context.Context, members []*Switch, id wire.Key, version wire.Version) error {
 	ctx, cancel := c.WithTimeout(ctx, WriteTimeout)
 	defer cancel()

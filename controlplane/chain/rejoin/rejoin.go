@@ -16,9 +16,10 @@ import "time"
 
 // Policy says how long a switch must have been steady before it is brought in.
 type Policy struct {
-	Settle   time.Duration // required time before the first attempt; 0: switches are brought in only by hand
-	Longest  time.Duration // upper bound of the required time
-	Forgiven time.Duration // after so long without an attempt, the next one counts as the first
+	Settle  time.Duration // required time before the first attempt; 0: switches are brought in only by hand
+	Longest time.Duration // upper bound of the required time
+	// after this time without an attempt, the next attempt counts as the first
+	Forgiven time.Duration
 }
 
 // Default is the default policy.
@@ -51,7 +52,8 @@ type trial struct {
 	at    time.Duration
 }
 
-// In the first quick attempts, the required time is at most 1<<steep times that of the first.
+// For the first quick attempts, the required time is at most 1<<steep times that of the first
+// attempt.
 const quick, steep = 8, 2
 
 // New returns a tracker that knows no switch yet.
@@ -63,7 +65,7 @@ func New(p Policy) *Tracker {
 // SetPolicy changes the policy. The state of the switches stays.
 func (t *Tracker) SetPolicy(p Policy) { t.p = p }
 
-// There notes that a switch is connected from now on, if it was not before.
+// There notes that a switch is connected. If it was not, its steady time begins now.
 func (t *Tracker) There(now time.Duration, c Candidate) {
 	if _, ok := t.steady[c]; !ok {
 		t.steady[c] = now

@@ -25,13 +25,13 @@ type process struct {
 	network   *network
 	placement *leadership.Placement // nil: no keys of etcd are placed
 	replica   adminserver.Replica
-	address   string // of the admin API, in messages
+	address   string // address of the admin API, for messages
 	log       *slog.Logger
 	stdout    io.Writer
 }
 
-// serve serves the admin API until ctx ends. It leads meanwhile: always if there is no etcd,
-// otherwise whenever this process is elected.
+// serve serves the admin API until ctx ends. Meanwhile this process leads: always if there is no
+// etcd, otherwise whenever it is elected.
 func (p *process) serve(ctx context.Context, o options, store saved.Store) error {
 	door, err := adminserver.Listen(o.admin, p.log)
 	if err != nil {
@@ -103,7 +103,7 @@ func name() string {
 
 // reachable returns the admin address for other controllers. It is empty if the API is not served
 // over TCP, or is served on all addresses of this machine, because it is unknown which of these
-// others can reach.
+// addresses other controllers can reach.
 func reachable(a net.Addr) string {
 	if t, ok := a.(*net.TCPAddr); !ok || t.IP.IsUnspecified() {
 		return ""

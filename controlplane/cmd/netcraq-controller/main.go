@@ -152,7 +152,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) error {
 			return badInput{errors.New("--state and --etcd: give one place for the state")}
 		}
 	}
-	// A process that could not lead must fail at its start, and not only when it is elected.
+	// If this process could not lead, it must fail when it starts, not only when it is elected.
 	if _, err := controller.New(controller.Options{Topology: top, Store: store, Log: log}); err != nil {
 		return badInput{err}
 	}

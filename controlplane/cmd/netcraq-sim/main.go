@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// errViolation: a seed has shown a violation, which has been printed.
+// errViolation says that a seed has shown a violation, which has already been printed.
 var errViolation = errors.New("a rule is violated")
 
 type options struct {
@@ -174,7 +174,7 @@ func runMany(ctx context.Context, out io.Writer, o options) error {
 	return nil
 }
 
-// runMutants removes every rule in turn and says how many seeds it took to notice.
+// runMutants removes every rule in turn and prints how many seeds it took to notice the removal.
 func runMutants(ctx context.Context, out io.Writer, o options) error {
 	if _, err := mutants.Find(o.mutant); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// eventHistory is how many events are kept.
+// eventHistory is the maximum number of events that a Log keeps.
 const eventHistory = 4096
 
 // maxText is the longest text, in bytes, that Printable leaves complete.
@@ -39,7 +39,7 @@ func Printable(text string) string {
 // for concurrent use.
 type Log struct {
 	log   *slog.Logger
-	count func(admin.Event) // also called with each event; nil: no metrics
+	count func(admin.Event) // called with each event too; nil: there are no metrics
 
 	mu     sync.Mutex
 	events []admin.Event // the last eventHistory events

@@ -41,7 +41,7 @@ type Metrics struct {
 // spans holds when each step that is under way for a chain began; zero: not under way.
 type spans struct {
 	failover, recovery, frozen time.Time
-	epoch                      uint16 // epoch of the configuration that was last shown
+	epoch                      uint16 // epoch of the configuration that ShowChain got last
 }
 
 // NewMetrics returns the metrics of a controller, all zero.

@@ -8,11 +8,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A scrape needs no token. So, however many scrapes there are, each switch is read at most once in
-// countersAge.
+// A scrape needs no token, so anybody may scrape often. Each switch is read at most once in
+// countersAge, however many scrapes there are.
 const (
 	countersAge  = 5 * time.Second
-	countersWait = 2 * time.Second // for the slowest switch
+	countersWait = 2 * time.Second // how long a scrape waits for the slowest switch
 )
 
 var switchEventsDesc = prometheus.NewDesc("netcraq_switch_events_total",

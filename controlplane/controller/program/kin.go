@@ -21,8 +21,8 @@ var indispensable = []string{"port_trust", "local_address", "ipv4_lpm", "chain_c
 
 // Kin describes another program that is compatible with this one.
 type Kin struct {
-	Unguarded bool     // it has no principals, so it cannot restrict access
-	Lacks     []string // tables of this program that it does not have
+	Unguarded bool     // the other program has no principals, so it cannot restrict access
+	Lacks     []string // tables of this program that the other program does not have
 }
 
 // KinOf describes a switch's program if it is compatible with this one, and otherwise returns nil.
@@ -66,8 +66,8 @@ func preambles(info *configv1.P4Info) map[string]string {
 	return out
 }
 
-// unguarded reports whether a P4Info is that of the program without principals, with the sizes of
-// this one. Its registers, and everything else in its tables, are the same.
+// unguarded reports whether a P4Info is that of the program without principals in this program's
+// sizes. Apart from principals, its registers and tables equal this program's.
 func (p *Program) unguarded(running *configv1.P4Info) bool {
 	info, err := p4rt.NewInfo(running)
 	if err != nil {
@@ -88,7 +88,7 @@ func (p *Program) unguarded(running *configv1.P4Info) bool {
 	return true
 }
 
-// SameTable reports whether two programs have a table of that name with the same id.
+// SameTable reports whether two programs have a table with the given name under the same id.
 func SameTable(a, b *configv1.P4Info, name string) bool {
 	id := func(info *configv1.P4Info) uint32 {
 		for _, t := range info.Tables {

@@ -38,7 +38,7 @@ func Read(pl *p4rt.Pipeline) (*Program, error) {
 	}
 	bits := 0
 	for _, name := range info.Registers() {
-		// The wide profiles are several words: objects_store, objects_store_1, ...
+		// In wide profiles a value is in several registers: objects_store, objects_store_1, ...
 		if name == "objects_store" || strings.HasPrefix(name, "objects_store_") {
 			_, width, err := info.RegisterSize(name)
 			if err != nil {
@@ -77,8 +77,8 @@ func (p *Program) Fit(t *topology.Topology, keep []keyspace.Space) ([]keyspace.S
 	if want := t.Program.ValueBits; want != 0 && want != int(p.Profile) {
 		return nil, fmt.Errorf("the topology asks for the profile %d, but the program %s holds values of %v bits", want, t.Program.JSON, p.Profile)
 	}
-	// A switch has routes to its own hosts, to other switches' hosts that no prefix covers, to
-	// prefixes, switches and chains, and to the controller.
+	// A switch has routes to its own hosts, to those hosts of other switches that no prefix covers,
+	// to prefixes, to switches, to chains, and to the controller.
 	routes, covered := len(t.Switches)+len(t.Chains)+1, map[*topology.Switch]int{}
 	for _, sw := range t.Switches {
 		routes += len(sw.Prefixes)

@@ -27,10 +27,11 @@ type State struct {
 	Avoided   []string                `json:"avoided,omitempty"` // switches that routes go around
 	// Principals maps names of principals and realms to their numbers.
 	Principals map[string]uint16 `json:"principals,omitempty"`
-	// The following fields hold what a changed topology may no longer have.
+	// The following fields hold data that a changed topology may no longer contain.
 	Switches []Switch         `json:"switches,omitempty"`
 	Spaces   []keyspace.Space `json:"spaces,omitempty"` // the chains' slots, which never move
-	Epoch    uint16           `json:"epoch,omitempty"`  // the highest of all chains, those that were removed included
+	// the highest epoch of all chains, including removed ones
+	Epoch uint16 `json:"epoch,omitempty"`
 	// Lost says that only the Directory of the saved state was found.
 	Lost bool `json:"-"`
 }
@@ -45,11 +46,12 @@ type State struct {
 //     replaces. So it raises the key no higher than other names have been.
 //
 // The highest version by name has therefore grown by no more than all epochs of all chains
-// together. A removed chain is known only by its number (in Next). The epochs of successive chains
+// together. Of a removed chain, only the number is known (in Next). The epochs of successive chains
 // with the same number do not overlap, so together they are no more than the highest.
 //
-// A removal that was found unfinished has left a floor of one epoch more than its key can have
-// had. The offsets of the keys that were added above such a floor show this.
+// There is one exception. Each removal that a controller found unfinished has raised the floor by
+// one epoch more than the removed key can have had. The state shows this only in the offsets of
+// keys that were added above such a floor. If no key was, the returned floor may be too low.
 func (s *State) FloorAbove() wire.Version {
 	const top = uint64(keyspace.LastFloor >> 48)
 	highest := uint64(s.Highest())
@@ -57,7 +59,8 @@ func (s *State) FloorAbove() wire.Version {
 	for _, r := range s.Chains {
 		epochs += uint64(r.Config.Epoch)
 	}
-	if epochs >= top { // the floor would leave no versions for new keys, so it is that of a single chain
+	// the floor would leave no versions for new keys, so take the floor of a single chain
+	if epochs >= top {
 		epochs = highest
 	}
 	floor := wire.Version(min(epochs+1, top)) << 48
@@ -98,8 +101,8 @@ func (Memory) Save(*State) error { return nil }
 
 // File is a Store in two JSON files, each of which is replaced as a whole. One has the given name.
 // Next to it, another one holds the directory of keys (state.keys.json next to state.json), which
-// is large and seldom changes. A chain's writes are stopped while its record is saved, so the
-// record must not wait for the keys.
+// is large and seldom changes. A chain's writes are stopped while its record is saved, so saving
+// the record must not wait for the file of the keys.
 func File(path string) Store {
 	ext := filepath.Ext(path)
 	return &fileStore{path: path, keys: strings.TrimSuffix(path, ext) + ".keys" + ext}
@@ -107,7 +110,7 @@ func File(path string) Store {
 
 type fileStore struct {
 	path, keys string
-	edit       uint64 // edit number of the directory that is in the file; 0: not known
+	edit       uint64 // edit number of the directory in the file; 0: not known
 	times      uint64 // how often the file of the keys was written; also stored in that file
 }
 
@@ -124,7 +127,7 @@ type keysFile struct {
 	Times uint64 `json:"written,omitempty"`
 }
 
-// FileImage is a state in the form of the two files of File.
+// FileImage is a state in the form of the two files of a File store.
 type FileImage struct{ Main, Keys []byte }
 
 // NewFileImage returns what File writes the first time for a state.

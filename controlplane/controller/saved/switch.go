@@ -7,9 +7,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Switch is what a restarted controller must know about a switch that is in a chain's record but
-// no longer in the topology. Without it, the controller could not recognize the chain in the other
-// switches, or fence this switch.
+// Switch is the information that a restarted controller needs about a switch that is in a chain's
+// record but no longer in the topology. Without it, the controller could not recognize the chain in
+// the other switches, or fence this switch.
 type Switch struct {
 	Name       string `json:"name"`
 	P4Runtime  string `json:"p4runtime"`
@@ -19,8 +19,8 @@ type Switch struct {
 	MAC        string `json:"mac"`
 }
 
-// Earlier adds to a topology those switches that chains' records in a saved state name and the
-// topology lacks. It also returns their names.
+// Earlier returns a topology with only those switches that t lacks although chain records in the
+// saved state mention them. It also returns their names.
 func (s *State) Earlier(t *topology.Topology) (*topology.Topology, []string, error) {
 	old := &topology.Topology{}
 	var names []string

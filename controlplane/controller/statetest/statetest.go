@@ -17,7 +17,7 @@ import (
 // notKept lists the fields that are only used while a state is in memory. No store keeps them.
 // Every other field must come back as it was saved.
 var notKept = map[string]bool{
-	"State.Lost":             true, // Load sets it if only the directory was there
+	"State.Lost":             true, // Load sets it if only the directory was found
 	"State.Directory.Edit":   true, // counts the changes of one process' directory
 	"State.Sessions[].until": true, // in the time of one process's clock: after a takeover, a holder gets a full TTL
 	"State.Sessions[].freed": true,

@@ -9,13 +9,14 @@ import (
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// WatchSoon makes the worker update the tables of watches, once for all changes made until then.
+// WatchSoon makes the worker update the tables of watches soon. One update covers all changes that
+// were made before it begins.
 func (d *Device) WatchSoon() {
 	if d.watchesStale.Swap(true) {
 		return
 	}
 	d.Submit(func(ctx context.Context) {
-		d.watchesStale.Store(false) // before it reads the watches
+		d.watchesStale.Store(false) // must come before the job reads the watches
 		err := d.Read(ctx)
 		if err == nil {
 			err = d.writeWatches(ctx)
@@ -87,8 +88,8 @@ func (d *Device) writeWatches(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A chain's watch groups are changed while no packet uses them. The chain uses its own tree
-	// meanwhile, so that no acknowledgement to a member is lost.
+	// A chain's watch groups are changed only while no packet uses them. Meanwhile packets use the
+	// chain's own multicast tree, so that no acknowledgement to a member is lost.
 	if len(change)+len(remove) > 0 {
 		off, err := diff(nil, "watched_chain")
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 // a realm with the same name have the same number. So a switch knows, without a table lookup, that
 // a principal may do everything in its own realm.
 
-// The numbers: 0 means nobody. controllerNumber is the controller's, whose realm no other
-// principal may use. All others have 15 bits, because while only the controller may write a key,
+// The numbers. 0 means nobody. controllerNumber is the controller's number; no other principal may
+// use its realm. All other numbers have 15 bits, because while only the controller may write a key,
 // the key's entry has its realm combined with ClosedKey. (In a key's entry controllerNumber equals
 // ClosedKey combined with the unused realm lastNumber+1.) The entry of a key that is hidden from
 // clients has hiddenKey, which is ClosedKey without a realm.
@@ -47,8 +47,8 @@ func NewNumbering(saved map[string]uint16) *Numbering {
 // Numbers returns the numbers by name, to be saved.
 func (n *Numbering) Numbers() map[string]uint16 { return maps.Clone(n.numbers) }
 
-// of returns the numbers of all names in a topology. New names get numbers that were never given,
-// as long as there are any, and then those of names that are no longer used.
+// of returns the numbers of all names in a topology. New names get numbers that were never given
+// and, when none are left, numbers of names that are no longer used.
 func (n *Numbering) of(t *topology.Topology) (map[string]uint16, error) {
 	out := map[string]uint16{topology.DefaultRealm: defaultNumber}
 	var missing []string

@@ -14,8 +14,8 @@ import (
 
 // WatchServer is a server that watches keys.
 type WatchServer struct {
-	Address netip.Addr          // of its host
-	Port    uint16              // UDP
+	Address netip.Addr          // address of the server's host
+	Port    uint16              // UDP port
 	Keys    map[wire.Key]string // names of the watched keys
 	Until   time.Time
 }

@@ -52,7 +52,7 @@ type Server struct {
 	// TLS makes the server use TLS.
 	TLS *tls.Config
 
-	Addr string // after Start
+	Addr string // the server's address, after Start
 
 	mu      sync.Mutex
 	grpc    *grpc.Server
@@ -82,7 +82,7 @@ type connection struct {
 // ErrSilent makes Hold set a request aside without an answer.
 var ErrSilent = errors.New("no answer")
 
-// hold reports whether a request was set aside, and what its caller gets in that case.
+// hold reports whether a request was set aside, and the error that its caller gets in that case.
 func (s *Server) hold(ctx context.Context, request any, do func() error) (bool, error) {
 	if s.Hold == nil {
 		return false, nil
@@ -116,7 +116,7 @@ func (s *Server) Deliver() (answers []error) {
 	return answers
 }
 
-// Start serves on a loopback port: a new one if Addr is empty, otherwise that one.
+// Start serves on a loopback port: a new one if Addr is empty, otherwise the one in Addr.
 func (s *Server) Start() error {
 	addr := s.Addr
 	if addr == "" {
@@ -243,8 +243,8 @@ func (c *connection) sendMessage(m *v1.StreamMessageResponse) error {
 	return c.stream.Send(m)
 }
 
-// primary returns the connection with the highest election id that there has been, or nil if that
-// connection has ended. The caller must hold s.mu.
+// primary returns the connection with the highest election id so far, or nil if that connection has
+// ended. The caller must hold s.mu.
 func (s *Server) primary() *connection {
 	for _, c := range s.streams {
 		if c.election == s.highest {

@@ -120,24 +120,26 @@ type Key struct {
 	Name    string  `json:"key"` // printable
 	Reads   float64 `json:"reads"`
 	Writes  float64 `json:"writes"`
-	Share   float64 `json:"share"` // of all reads of single keys, 0 to 1
+	Share   float64 `json:"share"` // share of all reads of single keys, 0 to 1
 	Verdict Verdict `json:"verdict"`
 }
 
 // Forecast is the effect of placement on the traffic between two samples. Rates are per second,
 // times are in seconds.
 type Forecast struct {
-	Seconds       float64 `json:"seconds"`
-	Reads         float64 `json:"reads"`         // of single keys
-	Network       float64 `json:"network"`       // share of these that the network answers now, 0 to 1
-	Keys          []Key   `json:"keys"`          // the hottest first
-	Placed        int     `json:"placed"`        // keys that would be placed
-	Answered      float64 `json:"answered"`      // share of reads that the network would answer, 0 to 1
-	PlacedWrites  float64 `json:"placedWrites"`  // writes of these keys, each of which takes longer
+	Seconds float64 `json:"seconds"`
+	Reads   float64 `json:"reads"` // reads of single keys
+	// share of Reads that the network answers now, 0 to 1
+	Network  float64 `json:"network"`
+	Keys     []Key   `json:"keys"`     // the hottest first
+	Placed   int     `json:"placed"`   // keys that would be placed
+	Answered float64 `json:"answered"` // share of reads that the network would answer, 0 to 1
+	// writes of the keys that would be placed, each of which takes longer
+	PlacedWrites  float64 `json:"placedWrites"`
 	EtcdSeconds   float64 `json:"etcdSeconds"`   // present time of a get at etcd; 0: none was measured
-	SwitchSeconds float64 `json:"switchSeconds"` // time of one at the switches
+	SwitchSeconds float64 `json:"switchSeconds"` // time of a read at the switches
 	NowSeconds    float64 `json:"nowSeconds"`    // present average time of a read behind the gateway
-	ThenSeconds   float64 `json:"thenSeconds"`   // its time with placement
+	ThenSeconds   float64 `json:"thenSeconds"`   // average time of a read with placement
 	EtcdReads     float64 `json:"etcdReads"`     // reads that etcd would still answer
 }
 

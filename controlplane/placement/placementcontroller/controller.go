@@ -63,7 +63,7 @@ type Options struct {
 	step func(string) error
 	// tryAgain is how long to wait before a failed move is tried again; 0: the constant tryAgain.
 	tryAgain time.Duration
-	// dictionaryRest is the minimum age of a dictionary before it is used; 0: the constant
+	// dictionaryRest is the minimum age of a dictionary at which it is used; 0: the constant
 	// dictionaryRest.
 	dictionaryRest time.Duration
 }
@@ -314,8 +314,8 @@ func (p *Controller) round(ctx context.Context) error {
 	return nil
 }
 
-// readRules reads the rules from etcd. No rule can be set here meanwhile, because it would be
-// lost.
+// readRules reads the rules from etcd. Meanwhile no rule can be set through this controller,
+// because the new rule would be lost.
 func (p *Controller) readRules(ctx context.Context) (rules *policy.Rules, wrong []string, err error) {
 	p.ruling.Lock()
 	defer p.ruling.Unlock()
@@ -353,7 +353,8 @@ func (p *Controller) hear(ctx context.Context) (map[string]policy.Heat, time.Tim
 	return heat, time.Now()
 }
 
-// count reads the switches' counters of placed keys. It uses at most a tenth of the time.
+// count reads the switches' counters of placed keys. Reading them uses at most a tenth of the
+// controller's time.
 func (p *Controller) count(ctx context.Context, chains []admin.Chain) {
 	start := time.Now()
 	if len(p.entries) == 0 || start.Sub(p.counted) < 10*p.countFor {
@@ -402,7 +403,8 @@ func (p *Controller) gather(ctx context.Context, now time.Time, rules *policy.Ru
 		k := policy.Key{Name: key, Chain: e.Chain, Since: p.where[key].since,
 			Value: p.values.of(key).Value, Fault: p.faults[key]}
 		at, ok := p.meter.heat(now, e.ID, members[e.Chain], lately)
-		if heat != nil && ok { // without Prometheus placement has only half of the picture, and does nothing
+		// without Prometheus, placement does not know the heat of most keys, and does nothing
+		if heat != nil && ok {
 			h := heat[key]
 			k.Heard, k.Heat = true, policy.Heat{Reads: max(h.Reads, at.Reads), Writes: max(h.Writes, at.Writes)}
 		}

@@ -11,7 +11,7 @@ import (
 const dictionaryRest = 15 * time.Second
 
 // dictionaries holds the newest dictionary that all gateways should know (0: none), the newest one
-// that exists, and since when it does.
+// that exists, and the time since which it has existed.
 type dictionaries struct {
 	known, newest uint32
 	since         time.Time

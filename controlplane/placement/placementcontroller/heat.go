@@ -28,7 +28,7 @@ const (
 	KeyLabel     = "key"
 )
 
-// Top is how many of the most-read keys, and of the most-written ones, Prometheus is asked for.
+// Top is the number of most-read keys, and of most-written keys, for which Prometheus is queried.
 const Top = 2000
 
 // maxAnswer is the longest accepted answer, in bytes: Top keys of 4 kB each.

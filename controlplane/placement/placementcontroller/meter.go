@@ -62,7 +62,7 @@ func (m *meter) take(now time.Time, sw string, slots []admin.SlotCounters) {
 // and one for the published value.
 const versionsPerWrite = 2
 
-// heat returns the rates of a key that the members of a chain have counted. The rates are known
+// heat returns the rates of a key, from the counts of the members of its chain. The rates are known
 // only if all members were read lately: without one of them, the key would look colder than it is.
 func (m *meter) heat(now time.Time, id uint32, members []string, lately time.Duration) (policy.Heat, bool) {
 	var h policy.Heat

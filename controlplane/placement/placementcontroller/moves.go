@@ -18,7 +18,7 @@ import (
 const (
 	relist     = 30 * time.Second // interval at which entries are read again, in case another process wrote them
 	moving     = 10 * time.Second // time limit of one step
-	removeSome = 8                // keys at a time
+	removeSome = 8                // number of keys that are removed at a time
 )
 
 // reconcile makes the entries in etcd and the keys in the switches agree. They differ if a move
@@ -128,7 +128,8 @@ func (p *Controller) list(ctx context.Context) error {
 	old := p.where
 	p.where = map[string]position{}
 	for key, e := range entries {
-		at := position{e.Chain, e.ID, e.Version, p.listed} // or placed earlier, by an earlier controller
+		// an earlier controller may have placed the key before this time
+		at := position{e.Chain, e.ID, e.Version, p.listed}
 		if o, ok := old[key]; ok && o.id == at.id {
 			at.since = o.since
 		}
@@ -275,7 +276,8 @@ func (p *Controller) add(ctx context.Context, chain string, moves []policy.Move)
 		cancel()
 		if err != nil {
 			p.moved(m, err)
-			p.entries = nil // etcd's content is not known; the switches may have keys without entries
+			// the content of etcd is not known; the switches may have keys without entries
+			p.entries = nil
 			return err
 		}
 		p.entries[string(m.Key)] = e
@@ -312,7 +314,8 @@ func (p *Controller) made(ctx context.Context, keys []admin.Key) []made {
 			out[i].err = fmt.Errorf("looking at its slot: %w", err)
 			return
 		}
-		for _, s := range k.State { // any member that has committed the version will do, because all have the same
+		// any member that has committed a version will do, because all members have the same one
+		for _, s := range k.State {
 			if s.Status == "OK" && s.Version == s.Newest && k.KeyID == keys[i].KeyID {
 				if string(s.Value) != slotcodec.Unsealed || s.Version == 0 {
 					out[i].err = fmt.Errorf("somebody has written its slot, as soon as it was made: %x, version %d", s.Value, s.Version)

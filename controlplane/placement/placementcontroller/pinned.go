@@ -112,8 +112,8 @@ func (p *pinned) watch(ctx context.Context, prefix string) {
 	}
 }
 
-// change applies an observation, if the prefix is still watched. f returns whether a key has
-// appeared.
+// change applies an observation by calling f, if the prefix is still watched. f reports whether a
+// key has appeared.
 func (p *pinned) change(ctx context.Context, f func() bool) {
 	p.mu.Lock()
 	came := ctx.Err() == nil && f()

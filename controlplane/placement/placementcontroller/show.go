@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/placement/policy"
 )
 
-// othersShown is how many keys that are not placed are shown.
+// othersShown is the number of keys shown that are not placed.
 const othersShown = 100
 
 // show prepares the decision for display.
@@ -184,8 +184,8 @@ func (p *Controller) SetRule(ctx context.Context, r admin.PlacementRule) (*admin
 			return nil, admin.Errorf(admin.CodeNotFound, "nothing was chosen about %s", s)
 		}
 	case string(policy.Include):
-		// Taking the exclusion back is enough, unless there is also a wider exclusion or a default
-		// one.
+		// It is enough to take the exclusion back, unless a wider exclusion or a default one
+		// applies, too.
 		rules.Clear(s)
 		if c, _, _ := rules.Of(name); c == policy.Exclude {
 			store = policy.Include

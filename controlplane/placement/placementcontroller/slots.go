@@ -15,8 +15,9 @@ import (
 
 // Parameters of reading slots.
 const (
-	checkAtOnce  = 8
-	checkInRound = 32                   // slots that a round checks in turn, whatever happens to their keys
+	checkAtOnce = 8
+	// number of slots that each round checks in turn, even if their keys do not change
+	checkInRound = 32
 	lookPause    = 5 * time.Millisecond // minimum pause between checks that changes in etcd cause
 	looksTake    = 10                   // checks use at most one tenth of the time, because each write causes one
 	looking      = 2 * time.Second      // time limit of one check
@@ -82,7 +83,7 @@ func (p *Controller) check(ctx context.Context, key string) {
 	if !ok {
 		return
 	}
-	etcd := p.values.of(key) // read before the slot, so that the slot must not be older
+	etcd := p.values.of(key) // read etcd first: the slot, which is read later, must not be older
 	ctx, cancel := context.WithTimeout(ctx, looking)
 	defer cancel()
 	k, err := p.o.Network.LookupTail(ctx, DirectoryName(key))

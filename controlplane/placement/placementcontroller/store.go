@@ -24,7 +24,7 @@ import (
 type store struct {
 	kv         clientv3.KV
 	prefix     string
-	conditions []clientv3.Cmp // for every write: that this controller leads
+	conditions []clientv3.Cmp // conditions of every write: that this controller leads
 }
 
 // errNotLeading says that a write's conditions did not hold.
@@ -39,7 +39,7 @@ type choice struct {
 // plan is the stored form of the last decision.
 type plan struct {
 	Moves []policy.Move             `json:"moves"`
-	Away  map[string]policy.Absence `json:"away,omitempty"` // by the key's text
+	Away  map[string]policy.Absence `json:"away,omitempty"` // by the key in text form
 }
 
 func (s *store) ruleName(x policy.Subject) string {

@@ -16,7 +16,7 @@ import (
 // is cut off from the chain, and the key must be removed: a gateway that cannot reach a key's slot
 // cannot write the key.
 type unreachable struct {
-	id      uint32    // id of the placement that the report is about
+	id      uint32    // KEY_ID of the placement that the report is about
 	since   time.Time // when the slot was first read with the chain ready; zero: not yet
 	version uint64    // the newest version that the slot had then
 }
@@ -66,7 +66,7 @@ func (p *Controller) forged(key string, e admin.PlacementEviction) error {
 	at, ok := p.where[key]
 	ok = ok && (e.KeyID == 0 || e.KeyID == at.id)
 	fault := placement.Forged
-	if at.version == 0 { // it was placed when cells were not sealed
+	if at.version == 0 { // the key was placed when cells were not sealed
 		fault = placement.SlotLost
 	}
 	news := ok && p.faults[key] != fault

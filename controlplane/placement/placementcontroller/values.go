@@ -14,7 +14,7 @@ import (
 type seen struct {
 	policy.Value
 	revision int64     // the key's mod revision; for an absent key, a revision at which it was absent
-	at       time.Time // a time at which that was so
+	at       time.Time // a time at which the key was in this state
 }
 
 func seenIn(r *clientv3.GetResponse, now time.Time) seen {

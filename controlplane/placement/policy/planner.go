@@ -63,7 +63,7 @@ type candidate struct {
 	verdict Verdict
 	score   float64
 	pinned  bool
-	under   string // the prefix by which it is pinned
+	under   string // the prefix by which the key is pinned
 	leaving bool
 }
 
@@ -123,7 +123,7 @@ func (p *Planner) refill(now time.Time) {
 	p.budgetAt = now
 }
 
-// forget drops what is remembered of keys that no longer matter.
+// forget drops the planner's memory of keys that no longer matter.
 func (p *Planner) forget(all []*candidate, now time.Time) {
 	there := map[string]*candidate{}
 	for _, c := range all {
@@ -205,7 +205,7 @@ func (r *round) move(c *candidate, op Op, chain string) {
 	r.p.away[c.Name] = a
 }
 
-// spend takes moves from the budget, if it has enough.
+// spend takes n moves from the budget, if the budget has as many, and reports whether it did.
 func (r *round) spend(n int) bool {
 	if r.p.budget < float64(n) {
 		return false
@@ -266,8 +266,8 @@ func (r *round) fits(c *candidate, ch *Chain) bool {
 		float64(c.Value.Bytes) <= float64(ch.Cell-overhead)*r.p.limits.Compression)
 }
 
-// narrow reports whether a key that is, or would be, placed could not be because no slot holds a
-// sealed cell.
+// narrow reports whether a key cannot be placed, or stay placed, because slots are too small for a
+// sealed cell: those of the key's chain or, if the key is not placed, those of all chains.
 func (r *round) narrow(c *candidate) bool {
 	if ch := r.chains[c.Chain]; ch != nil {
 		return ch.Cell < slotcodec.LeastSlot
@@ -402,7 +402,7 @@ func (r *round) enter() {
 	}
 }
 
-// named reports whether an operator has chosen that this very key be placed, or may be.
+// named reports whether an operator has made a choice about this very key, not only about a prefix.
 //
 // Only such a key is placed while it does not exist. Some clients read a key that never exists
 // because the answer's header has the store's revision. For example, kube-apiserver does so before
@@ -450,7 +450,7 @@ func (r *round) room(c *candidate) *Chain {
 }
 
 // coldest returns the placed key with the lowest score among those that may make room for a key;
-// nil if there is none. any: MinResidency does not protect keys.
+// nil if there is none. If any is set, MinResidency does not protect keys.
 func (r *round) coldest(c *candidate, any bool) *candidate {
 	var worst *candidate
 	for _, v := range r.all {

@@ -37,7 +37,7 @@ type Chain struct {
 
 // Value is a key's value in etcd.
 type Value struct {
-	Known  bool // etcd has been asked
+	Known  bool // the other fields are known: etcd has been asked
 	Absent bool // there is no such key
 	Bytes  int  // length of the value in etcd
 	Lease  bool // the key is attached to a lease, so etcd deletes it by itself

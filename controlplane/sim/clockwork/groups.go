@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Groups of faults that have streams of their own. A group can be left out, to find which of them a
-// violation needs; the streams of the others do not change.
+// Groups of faults that have streams of their own. A group can be left out, to find which groups a
+// violation needs; the streams of the other groups do not change.
 const (
 	GroupLate    = "late"    // messages between controllers and switches (world/channels.go)
 	GroupWiped   = "wiped"   // switches that lose their state while they are connected (trouble/wipe.go)

@@ -20,7 +20,8 @@ type Program struct {
 	JSON *bmv2json.Program
 }
 
-// Load reads the compiled program. change edits the JSON that p4c made of it; nil: no edit.
+// Load reads the compiled program. change edits the program's JSON, the output of p4c; nil: no
+// edit.
 func Load(change func(text []byte) ([]byte, error)) (*Program, error) {
 	text, p4info, err := p4src.Compiled(int(Profile))
 	if err != nil {
@@ -49,7 +50,7 @@ type Entry struct {
 func (p *Program) Encode(e p4rt.Entry) Entry {
 	m, err := p.info.Encode(e)
 	if err != nil {
-		// controller.New would have returned this error
+		// the shipped controller would have returned this error from New
 		panic(fmt.Sprintf("the controller's entry does not fit the program: %v", err))
 	}
 	table, entry, err := tablefill.Entry(p.info, m)

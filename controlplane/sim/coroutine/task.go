@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/clockwork"
 )
 
-// Scheduler holds the coroutines of a run. One of them runs at a time; while none runs, the loop
+// Scheduler holds the coroutines of a run. One coroutine runs at a time; while none runs, the loop
 // does.
 type Scheduler struct {
 	loop    *clockwork.Loop
@@ -46,7 +46,7 @@ type Task struct {
 	stop   func()
 	yield  func(struct{}) bool
 	number int   // number of waits so far
-	waits  bool  // it waits at present
+	waits  bool  // the task is waiting
 	ctx    *Span // the context of the present wait
 	over   bool  // the run has ended
 }
@@ -165,7 +165,7 @@ type Span struct {
 	parent  *Span
 	end     time.Duration // 0: no deadline of its own
 	err     error
-	waiting int // tasks that wait under it or under a context derived from it
+	waiting int // number of tasks that wait under this context or one derived from it
 }
 
 // Deadline implements context.Context. Tasks wait by Task.Wait instead.
@@ -223,7 +223,7 @@ func (c *Span) Cancel(err error) {
 	}
 }
 
-// Runtime is an ops.Runtime.
+// Runtime is an ops.Runtime in simulated time.
 type Runtime struct {
 	*Process
 	// EndsEarly: ForEach does not wait for all calls that it has begun (a mutant).

@@ -11,7 +11,7 @@ import (
 // by a move. A KEY_ID can get a slot that another key had before, at switches that may have been
 // away meanwhile, so this file checks the owner of each value.
 
-// place is the owner of a value: a name, and the number of one of its KEY_IDs.
+// place is the owner of a value: a key's name, and the number of one of the name's KEY_IDs.
 type place struct {
 	key   wire.Key
 	under int
@@ -19,9 +19,9 @@ type place struct {
 
 func (o *Call) place() place { return place{o.Key, o.Under} }
 
-// Guesses are the reads of KEY_IDs that no client knows yet (world/peek.go). They say nothing about
-// the order of calls, since the key may never be placed. But the values that they return must be
-// the key's own.
+// Guesses are the reads of KEY_IDs that no client knows yet (world/peek.go). The reads say nothing
+// about the order of calls, since the key may never be placed. But the values that they return must
+// be the key's own.
 type Guesses struct {
 	Ops   []Call
 	Moved map[wire.Key]string // the value that a KEY_ID gets when a move places it
@@ -37,7 +37,7 @@ func another(ops []Call, guessed Guesses) (out []Violation) {
 			moved[o.place()] = value
 		}
 	}
-	first := map[place]wire.Version{} // the version by which the controller has placed it
+	first := map[place]wire.Version{} // version of the write by which the controller placed the key
 	for _, o := range ops {
 		switch {
 		case o.Move:

@@ -80,7 +80,7 @@ func (h *History) Check(guessed Guesses) []Violation {
 	return out
 }
 
-// observation is the answer about a version, and when somebody first got it.
+// observation is the answer about a version, and the time when a client first got it.
 type observation struct {
 	value string
 	found bool
@@ -220,7 +220,7 @@ func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation)
 			unexplained[v] = true
 		}
 	}
-	guessed := false // somebody's CAS was executed on a version that was in no answer
+	guessed := false // a CAS was executed on a version that was in no answer
 	for _, o := range ops {
 		if o.Outcome == Done && o.Op != wire.Read {
 			delete(unexplained, o.Version)
@@ -242,7 +242,8 @@ func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation)
 		switch {
 		case o.Outcome == Nothing: // belied checks these
 		case o.Eventual:
-			// EVENTUAL reads may see any version that was ever committed. So only observe uses them
+			// EVENTUAL reads may see any version that was ever committed. So only observe uses
+			// those reads
 		case o.Outcome == Unknown && o.Del:
 			if movedDeletion {
 				add(o, i, math.MaxInt64)
@@ -273,8 +274,8 @@ func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation)
 	return &Violation{Kind: NotLinearizable, Key: key, What: blame(ops, stuck(&info)), info: &info}
 }
 
-// stuck says how long the longest order is that porcupine has found, and which of the calls without
-// a place in it ended first.
+// stuck describes the longest order that porcupine has found: its length, and which of the calls
+// without a place in it ended first.
 func stuck(info *porcupine.LinearizationInfo) string {
 	var longest []porcupine.Operation
 	for _, partition := range info.PartialLinearizationsOperations() {

@@ -16,20 +16,21 @@ type Call struct {
 	Notified   bool         // an eventual read that no client sent: the server got a NOTIFY
 	Move       bool         // a write that puts the key's value under another KEY_ID
 	Places     bool         // a deletion by which the controller places the key
-	Del        bool         // of a write: it is a deletion
-	Value      string       // that was read or written
-	Expected   wire.Version // of a CAS
+	Del        bool         // the write is a deletion
+	Value      string       // the value that was read or written
+	Expected   wire.Version // the version that a CAS expects
 	Begin, End time.Duration
-	Session    uint16 // of a write, with its number: those of the last transmission
+	Session    uint16 // of a write: session and request number of its last transmission
 	Number     uint32
 
 	Outcome outcome
-	Why     error        // of the outcomes Unknown and Nothing
-	Version wire.Version // that was read, or given to the write; of a failed CAS: the version found
-	ID      wire.Key     // of a peek
-	Under   int          // which of the name's KEY_IDs the request named, by number
-	Found   bool         // of a read or a failed CAS: there was a value
-	Saw     string       // of a failed CAS: the value found
+	Why     error // reason for the outcome Unknown or Nothing
+	// the version that was read, or that the write was given; of a failed CAS: the version found
+	Version wire.Version
+	ID      wire.Key // KEY_ID of a peek
+	Under   int      // which of the name's KEY_IDs the request named, by number
+	Found   bool     // of a read or a failed CAS: there was a value
+	Saw     string   // of a failed CAS: the value found
 }
 
 // outcome is how a call ended.

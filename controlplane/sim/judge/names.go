@@ -13,10 +13,11 @@ import (
 // the directory. Versions of a name only grow, also across moves, removals and changes of
 // controller.
 
-// seenAs is the lowest and highest version of a name that was seen under one of its KEY_IDs.
+// seenAs has the lowest and the highest version of a name that clients saw under one of its
+// KEY_IDs.
 type seenAs struct {
 	id          wire.Key
-	number      int // of the KEY_ID, among those of the name
+	number      int // the KEY_ID's number among those of the name
 	first, last Call
 	lowest, top wire.Version // versions of the name
 }
@@ -73,8 +74,8 @@ func VersionsOfNames(ops []Call, incarnations map[wire.Key]Incarnation, offsets 
 	return out
 }
 
-// sameValue reports whether two calls show the same value. They must for one version, before and
-// after a move.
+// sameValue reports whether two calls show the same value. Calls that show the same version must
+// show the same value, even before and after a move.
 func sameValue(a, b Call) bool {
 	value := func(o Call) (string, bool) {
 		switch {

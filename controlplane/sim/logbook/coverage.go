@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Coverage is how often things happened, by name: the fate of packets (packets.…, the P4 program's
-// events), the events of the controller's machine (chain.…), the events of the network, the faults
-// and the clients.
+// Coverage counts how often things happened, by their names: the fate of packets (packets.…, the P4
+// program's events), the events of the controller's machine (chain.…), the events of the network,
+// the faults and the clients.
 type Coverage map[string]int
 
 // Count counts n occurrences of something.

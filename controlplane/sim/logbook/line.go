@@ -13,7 +13,7 @@ type Line struct {
 	At   time.Duration
 	Who  string
 	What string
-	Key  wire.Key // its subject; 0: it is shown for every key
+	Key  wire.Key // the key that the line is about; 0: it is shown for every key
 	// Lease: the line is about the renewal of a lease. There are many of these.
 	Lease bool
 }
@@ -23,7 +23,8 @@ func (l Line) String() string {
 	return fmt.Sprintf("%10.3fms  %-10s %s", float64(l.At)/float64(time.Millisecond), l.Who, l.What)
 }
 
-// WriteTimeline writes the lines of a key, and those without one; 0: all lines.
+// WriteTimeline writes the lines about a key, and those about no key. If key is 0, it writes all
+// lines.
 func WriteTimeline(w io.Writer, lines []Line, key wire.Key) error {
 	for _, l := range lines {
 		if key != 0 && (l.Lease || l.Key != 0 && l.Key != key) {

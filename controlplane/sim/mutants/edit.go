@@ -70,7 +70,7 @@ const (
 	chainSession = 8
 )
 
-// Events of events.p4, which identify the program's decisions.
+// Events of events.p4. They identify the program's decisions.
 const (
 	eventWriteStored = 9
 	eventCASToTail   = 15
@@ -136,8 +136,8 @@ func (e *edit) conditions(file, fragment string) []map[string]any {
 	return out
 }
 
-// when changes all conditions of a file whose source text begins with fragment. There must be n of
-// them.
+// when changes all conditions of a file whose source text begins with fragment. There must be
+// exactly n such conditions.
 func (e *edit) when(file, fragment string, n int, change func(old any) any) {
 	cs := e.conditions(file, fragment)
 	if len(cs) != n {
@@ -148,8 +148,8 @@ func (e *edit) when(file, fragment string, n int, change func(old any) any) {
 	}
 }
 
-// assignments calls do for each assignment in an action to a target: a field, or a variable by
-// scalar's kind of name.
+// assignments calls do for each assignment in an action to a target: a field, or a variable that is
+// named as for scalar.
 func assignments(action map[string]any, target string, do func(p map[string]any)) {
 	for _, p := range action["primitives"].([]any) {
 		p := p.(map[string]any)
@@ -163,8 +163,9 @@ func assignments(action map[string]any, target string, do func(p map[string]any)
 	}
 }
 
-// assign changes the value that is assigned to a target where the source text of the file begins
-// with fragment: all n places. If the target is in the metadata, p4c's quotation begins at the "=".
+// assign changes the value of assignments to a target whose source text in the file begins with
+// fragment. There must be exactly n of them. If the target is in the metadata, p4c's quotation
+// begins at the "=".
 func (e *edit) assign(file, target, fragment string, n int, change func(old any) any) {
 	found := 0
 	for _, a := range e.program["actions"].([]any) {
@@ -262,8 +263,8 @@ func isNumber(assign map[string]any, n uint64) bool {
 	return ok && err == nil && got == n
 }
 
-// deciding finds the one condition of a file that leads to event if it is true, and to otherwise
-// (unless that is 0) if it is false.
+// deciding finds the only condition of a file whose true branch leads to event and whose false
+// branch leads to otherwise. If otherwise is 0, the false branch does not matter.
 func (e *edit) deciding(file string, event, otherwise uint64) map[string]any {
 	var found []map[string]any
 	for _, c := range e.conditions(file, "") {
@@ -298,8 +299,8 @@ func (e *edit) theNamed(name string) map[string]any {
 	return map[string]any{}
 }
 
-// alsoDo copies an assignment to a target, found by file and fragment, into the only action that
-// decides on an event.
+// alsoDo finds the assignment to target whose source text in file begins with fragment, and appends
+// a copy of it to the only action that decides on event.
 func (e *edit) alsoDo(event uint64, file, target, fragment string) {
 	var add map[string]any
 	var to []map[string]any

@@ -17,7 +17,7 @@ type Mutant struct {
 	program func(*edit)
 	// Remove disables a rule of the controller, of its shell and store, or of clients.
 	Remove func(*rules.Removed)
-	// own: the model has no mutant for it.
+	// own is set if the model has no such mutant.
 	own bool
 	// shows is the kind of violation that counts as noticing the mutant. It is set for rules whose
 	// removal keeps the chain from settling. "": any other kind counts, such as a wrong answer to a
@@ -25,11 +25,11 @@ type Mutant struct {
 	shows string
 	// Scenario is the file in testdata that shows the violation, if random faults seldom cause it.
 	Scenario string
-	// tells is a client's answer in the scenario that shows the mutant, if the answer is not a
-	// violation by itself.
+	// tells is the answer to a client that shows the mutant in its scenario. It is set if the
+	// answer is not a violation by itself.
 	tells string
-	// Implied is the reason why the simulator must find no violation, though the model, whose
-	// controller is built otherwise, finds one.
+	// Implied is the reason why the simulator must find no violation, although the model, whose
+	// controller works differently, finds one.
 	Implied string
 }
 
@@ -52,7 +52,7 @@ func (m *Mutant) Noticed(violations []judge.Violation) *judge.Violation {
 	return nil
 }
 
-// All are the rules that can be removed.
+// All has a mutant for each rule that can be removed.
 var All []*Mutant
 
 // Find finds a mutant by its id; "" is none.

@@ -108,7 +108,7 @@ func init() {
 		e.assignFlag("version.p4", "version_assigned", "= may_assign", 1, func(old any) any { return and(old, not(e.flag("version_dirty"))) })
 	}, Remove: func(r *rules.Removed) { r.RedriveStuck = true }, shows: judge.NotWritable})
 	program("CAS_FAILED_BY_HEAD", "a CAS that fails is answered by the tail, not the head", func(e *edit) {
-		// p4c quotes a condition on one flag of the metadata from where the metadata is declared.
+		// For a condition on a single metadata flag, p4c quotes the metadata's declaration.
 		e.deciding("netcraq.p4", eventCASFailed, eventCASToTail)["expression"] = truth(true)
 	})
 	cleanOnly := func(e *edit) {
@@ -161,7 +161,8 @@ func init() {
 	All = append(All, &Mutant{ID: "NO_ACK_HOP", Rule: "an ACK does not go far among switches of another epoch than its own", own: true, program: func(e *edit) {
 		e.when("reply.p4", "meta.chain.epoch != hdr.netcraq.epoch", 1, never)
 	}})
-	// The contents of a watching server's notifications, and that watches harm nobody else.
+	// Rules about the contents of a watching server's notifications, and rules that keep watches
+	// from harming others.
 	All = append(All, &Mutant{ID: "WATCH_ANY_EPOCH", Rule: "the groups of what is watched are used in the epoch that they were written for alone", own: true, shows: judge.NotSettled,
 		program: func(e *edit) {
 			e.assignFlag("watch.p4", "of_this_epoch", "of_this_epoch = epoch ==", 1, always)
@@ -170,7 +171,7 @@ func init() {
 		e.when("watch.p4", "meta.chain.known && !meta.hearsay && (commits", 1, func(old any) any { return or(old, equal(op, opWrite)) })
 		e.alsoDo(eventWriteStored, "outcome.p4", "acknowledge", "= meta.watched")
 	}})
-	// The rules that keep hostile hosts from others' keys and sessions.
+	// The rules that keep hostile hosts from using others' keys and sessions.
 	authority := func(id, rule, shows, file, condition string) *Mutant {
 		m := &Mutant{ID: id, Rule: rule, shows: shows, program: func(e *edit) { e.when(file, condition, 1, never) }}
 		All = append(All, m)

@@ -5,7 +5,7 @@ type Removed struct {
 	Wait             bool
 	Freeze           bool
 	Lost             bool
-	AckFromTailAlone bool // (installs the groups by which a replica can acknowledge)
+	AckFromTailAlone bool // true also installs the groups by which a replica can acknowledge
 	StoreCompare     bool
 	Leads            bool
 	Before           bool

@@ -139,7 +139,7 @@ func (s *Shape) hosts(principal string) (out []*topology.Host) {
 // Members returns all switches that can be members: all but a hub.
 func (s *Shape) Members() []string { return s.Topology.Chains[0].Members }
 
-// DefaultLease is a scenario's lease unless it sets one.
+// DefaultLease is the lease length of a scenario that sets none.
 const DefaultLease = 100 * time.Millisecond
 
 // NameOf returns a key's name in the directory, by its first KEY_ID.

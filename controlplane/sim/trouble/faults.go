@@ -17,19 +17,19 @@ type Schedule struct {
 	Shape    *shapes.Shape
 	Keys     int
 	Lease    time.Duration
-	Duration time.Duration // of faults and of clients' work
+	Duration time.Duration // how long faults happen and clients work
 	Net      world.Conditions
 	every    time.Duration // mean time between faults
-	Kinds    []fault       // that happen in this run
+	Kinds    []fault       // kinds of faults that happen in this run
 	Clients  int
-	sessions int // of each client
-	Calls    int // of all clients
+	sessions int // number of sessions of each client
+	Calls    int // number of calls of all clients together
 	Patience time.Duration
 	Auto     bool // controllers remove failed members by themselves
 	Drift    float64
 	SlowDisk float64
 	Control  time.Duration
-	resend   time.Duration // of clients' retransmissions
+	resend   time.Duration // interval of clients' retransmissions
 }
 
 // fault is a kind of fault, or an action of an operator.
@@ -238,7 +238,7 @@ func cutController(w *world.World, s *world.Shell, length time.Duration) {
 }
 
 // splitControllers starts a controller that reaches some switches, while the one before it
-// continues with the others. The new one must have a good switch.
+// continues with the others. The new controller must reach a good switch.
 func splitControllers(w *world.World, s *world.Shell) {
 	d := w.Dice.Faults
 	var good []*world.Node

@@ -13,8 +13,8 @@ import (
 // A chain must not wait long for a joining switch whose machine is suspended, because keys,
 // sessions and the writes that pass the switch wait meanwhile.
 
-// heldUpMost is how many lease durations a chain may wait: until it considers the switch hung, and
-// has recorded the decision that follows.
+// heldUpMost is the maximum number of lease durations that a chain may wait. Within them it must
+// consider the switch hung, and record the decision that follows.
 const heldUpMost = 3
 
 // mayWait checks at intervals whether a chain waits too long for a switch that has just been

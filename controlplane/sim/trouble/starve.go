@@ -9,8 +9,8 @@ import (
 )
 
 // Controllers on overloaded machines: they act late, and handle the switches' answers late. The
-// switches are well. As with machines that are suspended, this has a stream of random numbers of
-// its own.
+// switches have no fault. As with machines that are suspended, this has a stream of random numbers
+// of its own.
 
 // Starvations starves controllers from time to time, in some runs.
 func Starvations(w *world.World, p *Schedule, seed uint64, end time.Duration) {

@@ -19,11 +19,11 @@ import (
 // Loss says which state a switch loses.
 type Loss struct {
 	Tables    bool // all tables, and multicast groups
-	Part      bool // its part in the chain: its configuration, and the entries of keys
+	Part      bool // the switch's part in the chain: its configuration, and the entries of keys
 	Registers bool
 }
 
-// String is the loss in the form of timelines.
+// String returns the loss in the form that timelines use.
 func (l Loss) String() string {
 	return fmt.Sprintf("{tables:%v part:%v registers:%v}", l.Tables, l.Part, l.Registers)
 }

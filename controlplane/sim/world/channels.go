@@ -25,7 +25,7 @@ const (
 	Writes                     // Write, each a call of its own
 	Loads                      // SetForwardingPipelineConfig
 	Reads                      // Read
-	answers                    // to calls
+	answers                    // answers to calls
 	channels                   // number of channels
 )
 
@@ -33,7 +33,7 @@ const (
 // stream holds up all messages that follow on it; late packets wait in the switch.
 type disorder struct {
 	clockwork.Dice
-	Apart bool // each channel has its own order; otherwise each direction has one
+	Apart bool // each channel has its own order; otherwise all channels of a direction share one
 	late  [channels]lateness
 }
 
@@ -99,9 +99,9 @@ func (c channel) String() string {
 	return [...]string{"arbitration", "packet-out", "packet-in", "Write", "SetForwardingPipelineConfig", "Read", "answer"}[c]
 }
 
-// inOrder returns the arrival time of a message that would otherwise arrive at a moment: it does
-// not overtake earlier messages of its order. Scenarios have one order for all messages of a
-// direction; they hold back by name the messages that others must overtake.
+// inOrder returns the arrival time of a message that would arrive at the moment at if it were
+// alone. The message must not overtake earlier messages of its order. Scenarios have one order for
+// all messages of a direction; they hold back by name the messages that others must overtake.
 func (d *Device) inOrder(c channel, at time.Duration) time.Duration {
 	if d.Shell.World.Disorder.Apart && c != PacketOuts && c != PacketIns {
 		if at += d.Node.lateBy(c); c != arbitration { // arbitration is the first message of its stream
@@ -126,9 +126,9 @@ const setUpAgain = 10 * time.Millisecond
 
 var errDeadline = errors.New("the deadline has passed")
 
-// deadline ends a call that takes too long. Nobody knows whether the switch will carry it out.
-// After a call that changes something, the controller therefore continues on another connection,
-// with a higher election id. Otherwise this call could overtake its next write.
+// deadline ends a call that takes too long. Nobody knows whether the switch will carry it out. If
+// the call changes something, the controller therefore continues on another connection, with a
+// higher election id. Otherwise this call could overtake its next write.
 func (d *Device) deadline(c *asked, number int, x channel) {
 	if x == arbitration {
 		return
@@ -154,9 +154,9 @@ func (d *Device) deadline(c *asked, number int, x channel) {
 type ControlRule struct {
 	Node    *Node
 	Channel channel
-	Op      wire.Op // of a packet; 0: any
-	What    string  // of a call; "ANY": any
-	Times   int     // how many more; -1: any number
+	Op      wire.Op // operation of a packet; 0: any
+	What    string  // name of a call; "ANY": any call
+	Times   int     // number of messages still to hold back; -1: any number
 }
 
 // heldControl is a message that a rule holds back.
@@ -188,8 +188,8 @@ func (n *Node) holdsBack(what string, takes func(*ControlRule) bool, goOn func()
 	return false
 }
 
-// LetGo releases the first messages that are held back at a switch (nil: at any), at most this
-// many; -1: all.
+// LetGo releases messages that are held back at a switch, or at any switch if n is nil: the first
+// most of them, or all if most is -1.
 func (w *World) LetGo(n *Node, most int) {
 	var kept []heldControl
 	for _, h := range w.controlHeld {
@@ -214,8 +214,8 @@ func (n *Node) carryOut(x step, do func()) {
 	do()
 }
 
-// queueOut passes a packet-out from the server to the pipeline. number is the connection that it
-// came by, and sent its place in that connection's order.
+// queueOut passes a packet-out from the server to the pipeline. number is the connection by which
+// the packet-out came, and sent is its place in that connection's order.
 func (d *Device) queueOut(frame []byte, number, sent int, waits time.Duration) {
 	d.Node.queue(PacketOuts, frame, waits, func() {
 		d.arrives(PacketOuts, sent)
@@ -229,14 +229,15 @@ func (d *Device) queueOut(frame []byte, number, sent int, waits time.Duration) {
 	})
 }
 
-// sends returns a new message's place in the order in which a controller sends to a switch.
+// sends counts a new message to the switch, and returns its place in the order in which the
+// controller sends.
 func (d *Device) sends() int {
 	d.sent++
 	return d.sent
 }
 
-// arrives notes that a message has taken effect, and whether a later message has taken effect
-// before it.
+// arrives notes that a message has taken effect. It also counts whether a later message took effect
+// before.
 func (d *Device) arrives(c channel, sent int) {
 	if sent < d.arrived {
 		d.Shell.World.Cover.Count("channels.overtaken "+c.String(), 1)

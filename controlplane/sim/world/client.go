@@ -55,21 +55,21 @@ type Client struct {
 	timer    int // number of the newest timer
 	Calls    map[calls.CallID]*call
 	Think    time.Duration
-	Seen     map[wire.Key]wire.Version // the version in its last answer
-	known    map[wire.Key]wire.Key     // a name's KEY_ID at its last lookup
+	Seen     map[wire.Key]wire.Version // by key: the version in the client's last answer
+	known    map[wire.Key]wire.Key     // by name: the KEY_ID at the client's last lookup
 	Looking  int                       // calls that wait for the directory
-	Left     int                       // number of calls that it has yet to make by itself
-	Sessions []uint16                  // that are leased to it
-	Robbed   bool                      // a session was taken from it
+	Left     int                       // number of calls that the client has yet to make by itself
+	Sessions []uint16                  // sessions that are leased to the client
+	Robbed   bool                      // a session was taken from the client
 }
 
 // call is a call with its callback.
 type call struct {
 	op   judge.Call
-	req  calls.Request // its key is the KEY_ID
+	req  calls.Request // with the KEY_ID as its key
 	then func(calls.Result)
-	at   time.Duration // when it was last begun
-	// it reads a KEY_ID that no client knows yet (peek.go)
+	at   time.Duration // when the call was last begun
+	// the call reads a KEY_ID that no client knows yet (peek.go)
 	peeks bool
 }
 
@@ -142,7 +142,8 @@ func (c *Client) Start(req calls.Request, then func(calls.Result)) {
 	op := judge.Call{Client: c.Name, Key: req.Key, Op: req.Op, Value: string(req.Value), Del: req.Delete,
 		Expected: req.Expected, Eventual: req.Eventual, Begin: c.w.Loop.Now}
 	if _, ok := c.known[req.Key]; !ok {
-		if c.known[req.Key] = req.Key; c.w.Placed(req.Key) { // otherwise the client still knows an old KEY_ID
+		// if the key is not placed, the client uses the first KEY_ID, which may be an old one
+		if c.known[req.Key] = req.Key; c.w.Placed(req.Key) {
 			c.known[req.Key] = c.w.ID(req.Key)
 		}
 	}
@@ -322,7 +323,7 @@ func (c *Client) random() calls.Request {
 	default:
 		req.Op, req.Value, req.Expected, req.Delete = wire.CAS, nil, c.Seen[req.Key], true
 	}
-	// the version that the next write will get
+	// expect the version that the next write will get
 	if v := req.Expected; w.Without.ToldVersions && v != 0 && d.Chance(0.3) {
 		req.Expected = wire.MakeVersion(v.Epoch(), v.Sequence()+1)
 	}

@@ -25,22 +25,23 @@ import (
 type Device struct {
 	Shell *Shell
 	Node  *Node
-	// State of the procedures for this switch: of copies, and of all others.
+	// The procedures' state for this switch: that of procedures that copy, and that of all others.
 	other, copies *ops.Switch
 
 	connected bool // the controller has a connection
-	Ready     bool // ... and has reported it to the machine by SwitchUp
-	Number    int  // of the connection
+	Ready     bool // the controller has also reported the connection to the machine by SwitchUp
+	Number    int  // number of the connection
 	starts    int  // n.Starts when the connection was made
 	Cut       bool // this controller cannot reach the switch
 	freshAt   int  // the connection in which the controller loaded the program
 	emptying  bool // the switch is being emptied
-	// keyIndex is the entries that the switch has acknowledged, and part is its part in the chain.
+	// keyIndex has the key_index entries that the switch has acknowledged, and part is the switch's
+	// part in the chain.
 	keyIndex map[wire.Key]ops.Entry
 	part     *chain.Assignment
 
 	last    [channels]time.Duration // arrival of the last message, by order
-	sent    int                     // how many messages were sent to the switch
+	sent    int                     // number of messages that were sent to the switch
 	waits   time.Duration           // the least time that the next packet-out waits in the switch
 	arrived int                     // the latest message that has arrived
 	stuck   []message               // messages sent while the switch cannot be reached
@@ -48,16 +49,17 @@ type Device struct {
 	jobs    []func(done func())
 	busy    bool
 
-	watchConf  *chain.Config // for which watches are written; nil: nothing was installed in this connection
-	watchWaits bool          // a write of the watches is scheduled
+	// configuration for which watches are written; nil: nothing was installed in this connection
+	watchConf  *chain.Config
+	watchWaits bool // a write of the watches is scheduled
 }
 
 type message struct {
-	number  int // of the connection
-	starts  int // n.Starts when it was sent: a restart ends connections
+	number  int // number of the connection
+	starts  int // n.Starts when the message was sent: a restart ends connections
 	arrive  func()
 	channel channel
-	asks    bool // a LEASE to a switch that is not a member
+	asks    bool // the message is a LEASE to a switch that is not a member
 }
 
 // reachable reports whether messages get through.
@@ -109,7 +111,8 @@ func (d *Device) setUp(number int, done func()) {
 			d.freshAt = number
 		}
 		if err != nil {
-			if d.connected && d.Number == number && err == errDeadline { // so it tries again
+			// so the device tries again
+			if d.connected && d.Number == number && err == errDeadline {
 				d.Shell.Later(setUpAgain, func() {
 					if d.connected && d.Number == number {
 						d.setUp(number, done)
@@ -184,7 +187,7 @@ func (d *Device) Broken(number int) {
 	for _, c := range pending {
 		c.end(cmp.Or(c.late, errConnection))
 	}
-	for _, job := range jobs { // they fail, because there is no connection
+	for _, job := range jobs { // the jobs fail, because there is no connection
 		job(func() {})
 	}
 	d.Shell.World.Loop.After(d.Shell.World.Control.Between(time.Millisecond, 20*time.Millisecond), d.connect)
@@ -278,8 +281,8 @@ func (d *Device) deliver(m message) {
 // asked is a request of a controller to a switch.
 type asked struct {
 	d    *Device
-	then func(error) // nil: it has been called
-	late error       // set if its deadline has passed, which ends the connection; nil: it has not
+	then func(error) // nil after it was called
+	late error       // set when the request's deadline has passed, which ends the connection
 }
 
 // expect registers a request whose answer is awaited.
@@ -490,7 +493,7 @@ func (n *Node) addPeers(peers []p4rt.Entry) {
 	}
 }
 
-// dropOtherPeers deletes all chain_peer entries but these.
+// dropOtherPeers deletes all chain_peer entries except for the given ones.
 func (n *Node) dropOtherPeers(peers []p4rt.Entry) {
 	if n.w.Without.Peers {
 		return
@@ -620,8 +623,8 @@ func routeEntry(service netip.Addr) p4rt.Entry {
 	return p4rt.Entry{Table: "ipv4_lpm", Match: p4rt.Match{"ipv4_dst": p4rt.LPM(service, 32)}, Action: "to_controller"}
 }
 
-// acknowledgeToo gives a replica multicast groups for acknowledging like a tail: they have the
-// tree's ports, and the port by which the write continues.
+// acknowledgeToo gives a replica multicast groups for acknowledging like a tail: the groups have
+// the tree's ports, and the port by which the write continues.
 func acknowledgeToo(part *tableplan.Part) {
 	const base = 1000
 	if len(part.Groups) == 0 {

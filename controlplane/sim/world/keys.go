@@ -229,8 +229,8 @@ type mover struct {
 	coroutine.Runtime
 	*Shell
 	name  wire.Key
-	moved *judge.Call // Place's write; nobody may see it before the move is on record
-	to    wire.Key    // the KEY_ID that has the name after the move; 0: not yet known
+	moved *judge.Call // the write by Place; nobody may see it before the move is on record
+	to    wire.Key    // the name's KEY_ID after the move; 0: not known yet
 }
 
 // Directory implements ops.Keeper.
@@ -265,7 +265,7 @@ func (m *mover) Place(ctx context.Context, name string, value []byte) (keyspace.
 				Del: value == nil, Begin: call, Outcome: judge.Done, Version: m.World.composed(to.ID, version),
 				Under: m.World.under(to.ID)}
 		}
-		// repeated after a change of the chain
+		// the controller may repeat its write after a change of the chain
 		m.moved.Version = max(m.moved.Version, m.World.composed(to.ID, version))
 	}
 	m.keysDone(o, true)
@@ -316,8 +316,8 @@ func (m *mover) Stays(k keyspace.Key, why error) {
 	m.World.Trace(m.Shell.Name, "%s stays: %v", k.Name, why)
 }
 
-// freeID and rememberIDs are for a mutant whose directory reuses KEY_IDs: for a moment it forgets
-// the KEY_IDs that were used. freeID returns the lowest that is not in use.
+// freeID and rememberIDs are for a mutant whose directory reuses KEY_IDs: for a moment the
+// directory forgets which KEY_IDs were used. freeID returns the lowest KEY_ID that is not in use.
 func (s *Shell) freeID() *wire.Key {
 	if !s.World.Without.SameID {
 		return nil

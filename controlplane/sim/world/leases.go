@@ -16,7 +16,8 @@ import (
 // of the dead client are still in flight. It is the counterpart of sessions.go in package
 // controller.
 
-// Inherit leases a dead client's sessions to another; without a running controller it gets none.
+// Inherit leases a dead client's sessions to another client. Without a running controller, that
+// client gets none.
 func (w *World) Inherit(c *Client, ids []uint16) {
 	s := w.Controller()
 	if !w.Serving() || !s.Status.Fenced {

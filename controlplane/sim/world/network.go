@@ -15,11 +15,12 @@ import (
 // Conditions describe the quality of the network between switches and hosts.
 type Conditions struct {
 	Delay     time.Duration // of every frame
-	Spread    time.Duration // mean of a random addition
+	Spread    time.Duration // mean of a random addition to Delay
 	Loss, Dup float64       // probabilities, for each frame on each link
-	Reorder   float64       // ... of being overtaken: up to `overtaken` is added to the delay
+	// probability of being overtaken: up to `overtaken` is added to the delay
+	Reorder   float64
 	Overtaken time.Duration
-	Late      float64 // ... of coming very late: up to lateBy is added
+	Late      float64 // probability of coming very late: up to lateBy is added
 	LateBy    time.Duration
 }
 
@@ -44,11 +45,12 @@ func Between(a, b string) link { return link{min(a, b), max(a, b)} }
 type Rule struct {
 	From, To string // names, "" for any
 	Op       wire.Op
-	Flags    wire.Flags // that the packet must have
+	Flags    wire.Flags // flags that the packet must have
 	Times    int        // remaining number; -1: any number
 	Share    float64    // probability that it applies; 0: always
-	Hold     bool       // hold back; otherwise: lose
-	Copies   int        // additional copies of each; with Hold, the second copy is held back
+	Hold     bool       // hold the packets back; otherwise lose them
+	// number of additional copies of each packet; with Hold, the second copy is held back
+	Copies int
 }
 
 // heldFrame is a frame that a rule holds back.

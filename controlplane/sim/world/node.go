@@ -31,7 +31,7 @@ const (
 // takes longer than a run.
 type engine struct {
 	Pipeline *interp.Pipeline
-	Entries  []compiled.Entry // that the run has inserted
+	Entries  []compiled.Entry // entries that the run has inserted
 	buffer   interp.Buffer
 }
 
@@ -147,14 +147,14 @@ type Node struct {
 	NoRegisters bool // controllers cannot read its registers, as at BMv2
 
 	Alive    bool
-	Isolated bool          // no controller can reach it
-	backAt   time.Duration // when a controller could reach it again
-	doubtful time.Duration // until then a controller may give it up for lateness
-	Data     bool          // it has a member's data, as far as anybody can tell
+	Isolated bool          // no controller can reach the switch
+	backAt   time.Duration // when a controller could reach the switch again
+	doubtful time.Duration // until then a controller may give the switch up for lateness
+	Data     bool          // the switch has a member's data, as far as anybody can tell
 	born     time.Duration // when its clock was 0; the clock starts again when the switch does
-	Rate     float64       // of its clock, relative to real time
+	Rate     float64       // rate of the switch's clock, relative to real time
 	Loaded   bool          // a controller has loaded the program since the last start
-	Bare     bool          // it has lost state, and no controller has set it up since
+	Bare     bool          // the switch has lost state, and no controller has set it up since
 	Starts   int           // number of its starts
 
 	Suspended bool          // its machine is suspended
@@ -165,8 +165,9 @@ type Node struct {
 	Assignment *chain.Assignment
 	KeyIndex   map[wire.Key]ops.Entry // replaced as a whole, never modified
 	election   uint64                 // the highest election id of a controller so far
-	connection int                    // ... and that controller's newest connection
-	watched    tableplan.WatchPart    // the watches that are installed
+	// the newest connection of the controller with that election id
+	connection int
+	watched    tableplan.WatchPart // the watches that are installed
 }
 
 // asleepFrame is a frame that waits until the switch's machine continues.
@@ -189,7 +190,7 @@ func (n *Node) Start() {
 	n.born = n.w.Loop.Now - n.w.Control.Between(0, time.Second)
 }
 
-// kill is kill -9: registers, tables and everything else are lost.
+// kill ends the switch as kill -9 does: registers, tables and everything else are lost.
 func (n *Node) kill() {
 	n.Count()
 	n.Alive, n.Data = false, false
@@ -254,7 +255,7 @@ func (w *World) ID(name wire.Key) wire.Key {
 	return name
 }
 
-// Slot is the versions that a switch has for a key.
+// Slot has the versions of a key at a switch.
 type Slot struct{ Committed, Latest wire.Version }
 
 func (n *Node) Slot(key wire.Key) (Slot, bool) {

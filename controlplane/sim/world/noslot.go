@@ -12,17 +12,17 @@ import (
 
 // slotSaid records the first answer to clients that a KEY_ID has no slot.
 type slotSaid struct {
-	none time.Duration // when; 0: nobody got such an answer
+	none time.Duration // time of that answer; 0: nobody got one
 	what string
-	// the controller has at least tried to move the key: the KEY_ID goes away at one switch after
-	// the other, and may come back. Then clients must not trust "no slot" (docs/protocol.md,
-	// "Moving keys")
+	// the controller has tried to move the key: the KEY_ID disappears at one switch after the
+	// other, and may come back. Then clients must not trust "no slot" (docs/protocol.md, "Moving
+	// keys")
 	moved bool
 }
 
-// hear checks a client's answer about a KEY_ID's slot. Once somebody has got the answer that there
-// is none (NOT_FOUND without a version, to a read or a write), no later call at any switch may find
-// a value, or report a write as done. EVENTUAL reads may go back in time.
+// hear checks a client's answer about a KEY_ID's slot. Once somebody has got the answer that the
+// KEY_ID has no slot (NOT_FOUND without a version, to a read or a write), no later call at any
+// switch may find a value, or report a write as done. EVENTUAL reads may go back in time.
 func (w *World) hear(who string, k *call, r calls.Result) {
 	said := w.slotsSaid[k.req.Key]
 	if said == nil {

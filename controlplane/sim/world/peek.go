@@ -12,9 +12,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/judge"
 )
 
-// Faults while a key is being placed. A client guesses its KEY_ID (they count up) and reads it
-// before the directory publishes it. And the chain gets another head while the first write is in
-// flight.
+// Faults while a key is being placed. A client guesses the key's KEY_ID (KEY_IDs count up) and
+// reads it before the directory publishes it. And the chain gets another head while the first write
+// is in flight.
 
 // peeks holds the guesses of a run, and their parameters.
 type peeks struct {

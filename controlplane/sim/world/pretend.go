@@ -8,8 +8,8 @@ import (
 // Mutants report false facts to the machine; this file makes the reports. The machine that ships
 // has no switches that disable its rules.
 
-// pretendFenced reports that a switch which leaves the chain has acknowledged that, when the
-// configuration has only just been recorded. It returns whether there was such a switch.
+// As soon as a configuration is recorded, pretendFenced reports to the machine that a switch which
+// leaves the chain has acknowledged role NONE. It returns whether there was such a switch.
 func (s *Shell) pretendFenced() bool {
 	if !s.Status.Decided || s.Status.Installed {
 		return false

@@ -42,8 +42,8 @@ func (s *Shell) Recover(sw string) chain.OpID {
 	return s.bringIn(sw, func(op chain.OpID) { s.lastSaid = op })
 }
 
-// bringIn asks the machine to bring a switch in. named gets the operation's id first. It returns 0
-// if that is impossible at present.
+// bringIn asks the machine to bring a switch in. It first passes the operation's id to named. It
+// returns 0 if the switch cannot be brought in at present.
 func (s *Shell) bringIn(sw string, named func(chain.OpID)) chain.OpID {
 	moving := func(k keyspace.Key) bool { return k.State == keyspace.Moving }
 	if len(s.tidying) > 0 || slices.ContainsFunc(s.dir.Chain(shapes.ChainID), moving) {

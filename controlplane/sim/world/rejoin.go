@@ -50,7 +50,7 @@ func (s *Shell) leavesOut(op chain.OpID, err error) {
 	members := s.proposed[op]
 	delete(s.proposed, op)
 	if members == nil || err != nil || s.World.Store.leader != s.election || op != s.lastSaid {
-		return // failed, or an operator has decided otherwise since
+		return // the change failed, or an operator has since set other members
 	}
 	clear(s.World.leftOut)
 	for _, n := range s.World.Nodes {
@@ -77,7 +77,7 @@ func (s *Shell) Joins(n *Node) {
 	delete(s.forgotten, n.Name)
 	s.SetSwitches()
 	s.Flush()
-	if d := s.Device(n.Name); forgotten && d.connected { // so it connects again
+	if d := s.Device(n.Name); forgotten && d.connected { // make the switch connect again
 		d.Broken(d.Number)
 	}
 }

@@ -36,25 +36,26 @@ type Shell struct {
 	Name     string
 	election uint64
 	Alive    bool
-	origin   time.Duration // when its clock was 0
-	rate     float64       // of its clock, relative to real time
-	leads    float64       // rate of the clock for the time that it may act as the leader
-	Machine  *chain.Machine
-	Devices  []*Device // in the order of the switches
-	tick     int       // number of the newest timer
-	Deposed  bool
-	led      time.Duration // when it sent the last request that the store answered with "you lead"
-	savedAt  time.Duration // when the last record will be written
-	Saving   int           // records that are being saved
-	Before   *chain.Record // the record that a power cut at present could restore; nil: none
+	origin   time.Duration // when the controller's clock was 0
+	rate     float64       // rate of the controller's clock, relative to real time
+	// rate of the clock by which it measures how long it may act as the leader
+	leads   float64
+	Machine *chain.Machine
+	Devices []*Device // in the order of the switches
+	tick    int       // number of the newest timer
+	Deposed bool
+	led     time.Duration // when it sent the last request that the store answered with "you lead"
+	savedAt time.Duration // when the last record will be written
+	Saving  int           // records that are being saved
+	Before  *chain.Record // the record that a power cut at present could restore; nil: none
 
 	port       uint16
 	dir        *keyspace.Directory
 	next       map[uint8]uint32     // the directory's counters, while a mutant makes it forget them
-	waiting    map[uint16]*exchange // by port
+	waiting    map[uint16]*exchange // requests that wait for a reply, by port
 	ops        *ops.Chain           // procedures at switches
-	copies     *ops.Chain           // ... those that copy; separate for mutants' sake
-	process    *coroutine.Process   // in which its procedures run
+	copies     *ops.Chain           // the procedures that copy; separate because of mutants
+	process    *coroutine.Process   // the process in which the controller's procedures run
 	copying    *coroutine.Span      // the copy that is under way, or the last one
 	redriving  uint16               // the epoch of the last re-propagation
 	lastOp     chain.OpID
@@ -65,8 +66,8 @@ type Shell struct {
 	begun map[*operation]bool
 	// finished are the moves that have ended and are not yet on record.
 	finished []*mover
-	// proposed is the members in operators' changes, and rejoins is the sequence number of the
-	// machine's requests, both by operation.
+	// proposed has the members in operators' changes, and rejoins the sequence numbers of the
+	// machine's Rejoin requests, both by operation.
 	proposed map[chain.OpID][]string
 	rejoins  map[chain.OpID]uint64
 	Done     func(chain.OpID, error) // called at every operation's end
@@ -82,7 +83,7 @@ type Shell struct {
 
 	pretended map[string]uint16 // the last epoch in which a mutant reported a switch as fenced
 
-	// switches that have left the network, and the part of them that the machine no longer knows
+	// switches that have left the network, and those of them that the machine no longer knows
 	Left, forgotten map[string]bool
 }
 
@@ -90,12 +91,12 @@ type Shell struct {
 type operation struct {
 	ops.Writes
 	running *coroutine.Span       // the step under way; nil: none
-	writes  map[wire.Key]*writing // that have been sent
+	writes  map[wire.Key]*writing // writes that have been sent
 	// sent is called for each write that is sent; may be nil
 	sent func(call time.Duration)
 	// noted is called for each write that was answered; may be nil
 	noted func(key wire.Key, call time.Duration, version wire.Version)
-	done  func(error) // called at its end; may be nil
+	done  func(error) // called at the operation's end; may be nil
 }
 
 // newOperation makes an operation on keys, all with the same value; nil: a tombstone.
@@ -132,7 +133,8 @@ var (
 // new leader assumes that its predecessor uses the same time.
 const Leading = 40 * time.Millisecond
 
-// runtime returns the runtime of procedures; copies: of those that copy.
+// runtime returns the runtime of procedures: if copies is set, of those that copy, otherwise of all
+// others.
 func (s *Shell) runtime(copies bool) coroutine.Runtime {
 	return coroutine.Runtime{Process: s.process, EndsEarly: copies && s.World.Without.EndsEarly}
 }
@@ -199,7 +201,7 @@ func (s *Shell) begin() {
 	o.Record = w.Store.Record
 	s.origin = w.Loop.Now
 	s.Machine = chain.New(o)
-	w.Store.settle() // if the power stayed on
+	w.Store.settle() // unless a power cut has undone the last save
 	s.newDirectory(w.Store.Dir)
 	s.countKeys()
 	if ops.InUse(s.dir, shapes.ChainID) {
@@ -380,7 +382,7 @@ var (
 	errDisk   = errors.New("forcing the directory to the disk failed")
 )
 
-// persist makes a record durable after a while, whether or not the controller lives to learn of it.
+// persist makes a record durable after a while, even if the controller does not live until then.
 func (s *Shell) persist(a chain.Persist) {
 	w := s.World
 	took := w.Control.Between(50*time.Microsecond, time.Millisecond)
@@ -400,7 +402,7 @@ func (s *Shell) persist(a chain.Persist) {
 		switch {
 		case w.Store.leader != s.election && !w.Without.StoreCompare:
 			err = errLeader
-		case w.Disk.Chance(w.BadDisk): // the folder was not synced
+		case w.Disk.Chance(w.BadDisk): // the folder could not be synced
 			err = errDisk
 			w.Cover.Count("store.not synced", 1)
 			if w.Disk.Chance(0.5) {

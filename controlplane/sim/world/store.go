@@ -8,8 +8,8 @@ import (
 )
 
 // store survives controllers: it stands for etcd or a file. It knows the leader, and accepts
-// records only from it. It writes and reads its contents as the shipped store of its kind does, so
-// whatever the shipped store forgets is forgotten here as well.
+// records only from the leader. It writes and reads its contents as the shipped store of its kind
+// does, so whatever the shipped store forgets is forgotten here as well.
 type store struct {
 	w      *World
 	etcd   map[string]string // the keys in etcd; nil: the store is a file
@@ -28,7 +28,7 @@ type savedDirectory struct {
 	finished []*mover
 }
 
-// settle syncs the folder.
+// settle syncs the folder, which makes a renamed directory durable.
 func (s *store) settle() {
 	if r := s.Renamed; r != nil {
 		s.Renamed = nil

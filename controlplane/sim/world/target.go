@@ -17,7 +17,7 @@ import (
 // the procedures that a mutant removes.
 type opsTarget struct {
 	*Device
-	copying bool // for procedures that copy
+	copying bool // the target is for procedures that copy
 	seen    map[int][]byte
 }
 
@@ -112,7 +112,7 @@ func (t *opsTarget) WriteEntries(ctx context.Context, insert bool, entries []ops
 	return t.job(ctx, func(then func(error)) { t.writeEntries(insert, entries, then) })
 }
 
-// job runs do at the switch after all earlier jobs, and waits for its end.
+// job runs do at the switch after all earlier jobs, and waits until do has ended.
 func (t *opsTarget) job(ctx context.Context, do func(then func(error))) error {
 	return t.Shell.process.Await(ctx, func(then func(error)) {
 		t.submit(func(done func()) {
@@ -129,7 +129,7 @@ type exchange struct {
 	*opsTarget
 	port    uint16
 	sent    *wire.Packet
-	task    *coroutine.Task // that waits for a reply
+	task    *coroutine.Task // the task that waits for a reply
 	replies []*wire.Packet
 }
 

@@ -35,7 +35,7 @@ const (
 // watcher is the server.
 type watcher struct {
 	h     *topology.Host
-	heard map[wire.Key]wire.Version // by name, the newest
+	heard map[wire.Key]wire.Version // by name: the newest version that the server was notified of
 }
 
 // Watches starts a watching server, in half of the runs.

@@ -24,33 +24,34 @@ type World struct {
 	Shape   *shapes.Shape
 	Loop    clockwork.Loop
 	Dice    struct{ run, network, Clients, Faults clockwork.Dice }
-	Control clockwork.Dice // for delays of controllers, and for clocks
+	Control clockwork.Dice // draws delays of controllers, and clocks
 	onLine  func(logbook.Line)
 	Cover   logbook.Coverage
 	Packets int
-	Mended  bool // faults have ended
+	Mended  bool // all faults have ended
 
 	Network      network
 	Nodes        []*Node
 	byName       map[string]*Node
 	hosts        map[*topology.Host]*host
 	base         [][]compiled.Entry
-	leases       [][]compiled.Entry // entries that lease sessions to hosts, by switch
+	leases       [][]compiled.Entry // by switch: entries that lease sessions to hosts
 	serviceTake  compiled.Entry
 	serviceRoute compiled.Entry
 
 	Controllers []*Shell
 	tasks       *coroutine.Scheduler // the controllers' procedures
 	Store       store
-	Members     []string // that a topology file would name
+	Members     []string // the members that a topology file would name
 	Lease       time.Duration
 	EpochFloor  uint16 // the last epoch of the chain that had the slots before
 	ShortAfter  time.Duration
-	ShortLease  time.Duration   // while nothing is late; 0: there are no leases
-	Patience    time.Duration   // of controllers with unreachable members; 0: an operator removes them
+	ShortLease  time.Duration // lease length while nothing is late; 0: there are no leases
+	// how long controllers wait for unreachable members; 0: an operator removes the members
+	Patience    time.Duration
 	OnlyStarved bool            // controllers are starved, and nothing else is wrong
 	SettleFor   time.Duration   // how long lost members must be steady before they return; 0: they do not return
-	leftOut     map[string]bool // by operators
+	leftOut     map[string]bool // switches that operators have left out
 	// Late is the delay, after the network works again, of messages on connections that were given
 	// up; 0: the delay, and whether they arrive, is random
 	Late         time.Duration
@@ -58,36 +59,41 @@ type World struct {
 	Peeks        peeks
 	ControlRules []*ControlRule
 	controlHeld  []heldControl
-	CallTimeout  time.Duration  // of controllers' calls
+	CallTimeout  time.Duration  // time limit of controllers' calls
 	ControlDelay time.Duration  // mean of the random delay of a controller's messages
 	SlowDisk     float64        // probability that the store is slow
 	Drift        float64        // largest deviation of clocks' rates, either way
 	slews        bool           // clocks are slewed
-	leaders      clockwork.Dice // for leaders' clocks, if slewed
-	Disk         clockwork.Dice // for the fate of records
+	leaders      clockwork.Dice // draws the rates of leaders' clocks, if slewed
+	Disk         clockwork.Dice // draws the fate of records that are saved
 	BadDisk      float64        // probability that the store fails; it then has the new record or the one before
 	PowerCuts    float64        // probability that a kill during a save brings the earlier record back
 
-	Keys         []wire.Key                     // the first KEY_ID of each; it serves as the name
-	Incarnations map[wire.Key]judge.Incarnation // of all KEY_IDs so far
-	Offsets      map[wire.Key]uint64            // of KEY_IDs: added to a version they give the name's version
-	Emptied      bool                           // all keys are removed, and stay removed for a while
-	Order        []int                          // in which keys are placed again
-	PlacesAll    bool                           // all keys are being placed again
-	Moving       bool                           // keys are moved, or removed and placed again
-	GoneUntil    time.Duration                  // removed keys are not placed again before
-	slotsSaid    map[wire.Key]*slotSaid         // clients' answers about slots, by KEY_ID
-	opened       map[wire.Key]bool              // KEY_IDs whose entries are open to clients, or being opened
-	Clients      []*Client
-	History      judge.History
-	lastPort     uint16
-	LastSession  uint16
-	begun        map[uint16]uint32 // by session: the number to which the records of a re-leased session were set
+	// the first KEY_ID of each key, which serves as its name
+	Keys         []wire.Key
+	Incarnations map[wire.Key]judge.Incarnation // name and number of each KEY_ID so far
+	// by KEY_ID: the name's version is a KEY_ID's version plus the offset
+	Offsets   map[wire.Key]uint64
+	Emptied   bool  // all keys are removed, and stay removed for a while
+	Order     []int // order in which keys are placed again
+	PlacesAll bool  // all keys are being placed again
+	Moving    bool  // keys are moved, or removed and placed again
+	// removed keys are not placed again before this time
+	GoneUntil   time.Duration
+	slotsSaid   map[wire.Key]*slotSaid // clients' answers about slots, by KEY_ID
+	opened      map[wire.Key]bool      // KEY_IDs whose entries are open to clients, or being opened
+	Clients     []*Client
+	History     judge.History
+	lastPort    uint16
+	LastSession uint16
+	// by session id: when a session is leased again, the request number to which its records at the
+	// switches are reset
+	begun        map[uint16]uint32
 	lastValue    int
 	Attacked     bool  // a hostile host exists
 	Worker       *Node // a hostile worker; nil: there is none
 	Intrusions   []judge.Violation
-	Contradicted []judge.Violation // found during the run, as opposed to in the history
+	Contradicted []judge.Violation // violations that were found during the run, not in the history
 	Overheard    *overheard
 	watcher      *watcher // nil: nobody watches
 }
@@ -144,7 +150,7 @@ func (w *World) CutLink(l link, cut bool) {
 	}
 }
 
-// Links is all links between switches, in order.
+// Links returns all links between switches, in order.
 func (w *World) Links() []link {
 	var out []link
 	for _, n := range w.Nodes {
@@ -159,7 +165,7 @@ func (w *World) Links() []link {
 	return out
 }
 
-// HostLinks is the links to a switch's host.
+// HostLinks returns the links to a switch's host.
 func (w *World) HostLinks(n *Node) []link {
 	var out []link
 	for _, p := range n.Switch.Ports {
@@ -170,7 +176,7 @@ func (w *World) HostLinks(n *Node) []link {
 	return out
 }
 
-// KillNode is kill -9 of a switch: its state is lost. Its connections break at once.
+// KillNode kills a switch as kill -9 does: its state is lost. Its connections break at once.
 func (w *World) KillNode(n *Node) {
 	w.Trace("fault", "%s is killed", n.Name)
 	n.kill()
@@ -191,8 +197,8 @@ func (w *World) StartNode(n *Node) {
 
 // Good reports whether a switch can keep the chain's data: it is a member, it has the data, and the
 // controller reaches it. The controller may give up an unreachable member at any moment, so such a
-// member counts as failed. It still does for one lease after it can be reached again, because until
-// its first answer the controller may give it up for the answers that it missed.
+// member counts as failed. It also counts as failed for one lease after it can be reached again,
+// because until its first answer the controller may give it up for answers that were missing.
 func (w *World) Good(n *Node) bool {
 	d := w.Controller().Devices[n.Index]
 	if n.backAt > 0 && w.Loop.Now < n.backAt+w.Store.Record.Config.Lease || w.Loop.Now < n.doubtful {
@@ -224,7 +230,7 @@ func (w *World) Isolate(n *Node, notice time.Duration) {
 	}
 }
 
-// Engines are the interpreters. Runs use them one after the other.
+// Engines are the interpreters. Runs use an interpreter one after the other.
 type Engines []*engine
 
 // New makes a network in which nothing has been started. The rules in without are disabled.

@@ -43,14 +43,14 @@ type options struct {
 	grpc     grpcOptions
 	cpuPort  uint32 // 0: none
 	dropPort uint32
-	// packets in each port's queue
+	// number of priorities of each port's queue
 	priorities int
 
 	events interp.Events // nil: not called
 
 	// options of BMv2 that were given but have no effect here, each with the reason
 	ignored []string
-	unused  string // the program in addition to --no-p4
+	unused  string // the program that was given in addition to --no-p4, and is not used
 	help    bool
 	version bool
 	jsonVer bool
@@ -58,7 +58,7 @@ type options struct {
 
 type grpcOptions struct {
 	addr              string
-	given             bool // the address was given
+	given             bool // the address was given on the command line
 	tls               bool
 	ca, cert, key     string
 	requireClientCert bool

@@ -98,8 +98,9 @@ func startInterp(o *options, why string, log *slog.Logger, p ports.Options) (eng
 		OnlyUDP: o.onlyUDP, Log: log, Ports: p, Priorities: o.priorities, Events: o.events})
 }
 
-// startEngine makes the device of the command line. With "auto" the switch chooses twice: here, by
-// the kernel and the options, and again for each program, by the engine's abilities.
+// startEngine makes the device of the command line. With "auto" the switch chooses twice: here,
+// according to the kernel and the options, and again for each program, according to what the engine
+// supports.
 func startEngine(o *options, log *slog.Logger, p ports.Options) (target.Device, error) {
 	if o.engine == "auto" {
 		fast, err := startEBPF(o, "the first choice of --engine auto", log, p)
@@ -354,8 +355,8 @@ func portOptions(o *options, log *slog.Logger) (ports.Options, func(), error) {
 // startProgram is the program that the switch starts with; all fields are nil if there is none.
 type startProgram struct {
 	prog   *bmv2json.Program
-	json   []byte                         // of prog
-	config *p4v1.ForwardingPipelineConfig // with a P4Info
+	json   []byte                         // JSON of prog
+	config *p4v1.ForwardingPipelineConfig // set if the program was given with a P4Info
 }
 
 func readProgram(o *options) (*startProgram, error) {

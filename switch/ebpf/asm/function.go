@@ -14,7 +14,7 @@ import (
 // the same state in every register that is still read, and need not follow each path to its end.
 const (
 	PHV   = asm.R6 // the packet's fields: a value of the per-CPU map "phv"
-	Ctx   = asm.R7 // struct __sk_buff or struct xdp_md
+	Ctx   = asm.R7 // pointer to struct __sk_buff or struct xdp_md
 	Entry = asm.R8 // a table entry's word or slot; in the parser, the cursor
 	Temp  = asm.R9 // in the parser, number of bytes that may be parsed
 )
@@ -23,7 +23,7 @@ const (
 type Function struct {
 	Name   string
 	ins    []asm.Instruction
-	labels map[string]int // their positions in ins
+	labels map[string]int // position in ins, by bound label
 	fresh  int
 	Where  string // the place in the JSON that is being translated; used in refusals
 }
@@ -222,9 +222,10 @@ func Link(functions []*Function) (asm.Instructions, error) {
 	return slices.Concat(parts...), nil
 }
 
-// Inline inserts a function that clang has compiled. It takes the context from R1, its other
-// arguments from R2 to R5, and leaves its result in R0. Of the other registers only Ctx survives.
-// It uses the stack below base, where it saves Ctx.
+// Inline inserts a function that clang has compiled. The function takes the context from R1, its
+// other arguments from R2 to R5, and leaves its result in R0. Of the other registers only Ctx
+// survives: Inline saves it on the stack just below base, and the function's own stack begins below
+// that.
 func (c *Function) Inline(ins asm.Instructions, base int16) {
 	done, targets := c.NewLabel("inlined"), map[int]string{}
 	for i, in := range ins {

@@ -26,8 +26,8 @@ type Attachment struct {
 	// After is the name of a program at tcx that runs before this one, if it exists; "": none.
 	After string
 
-	tc         link.Link // nil where clsact or nothing is attached
-	filter     bool      // clsact's
+	tc         link.Link // nil if a clsact filter or nothing is attached
+	filter     bool      // a clsact filter is attached
 	discipline bool      // clsact was created with the filter
 	XDP        link.Link
 }
@@ -115,7 +115,7 @@ func (a *Attachment) first() (link.Anchor, error) {
 func attachXDP(ifindex int, prog *ebpf.Program) (link.Link, error) {
 	options := link.XDPOptions{Program: prog, Interface: ifindex, Flags: link.XDPDriverMode}
 	l, err := link.AttachXDP(options)
-	for range 3 { // the switch at the other end may be attaching its own again
+	for range 3 { // the switch at the other end may be attaching its program again
 		if !errors.Is(err, unix.EBUSY) || !removePass(ifindex) {
 			break
 		}
@@ -264,7 +264,7 @@ func (a *Attachment) removeFilter(priority uint16) error {
 // removeFilters removes the filter, and clsact if it was created with the filter.
 func (a *Attachment) removeFilters() {
 	for _, priority := range []uint16{filterNew, filterSteady} {
-		// the interface may be gone; only a failed push leaves both filters
+		// an error is normal: the interface may be gone, and mostly only one of the filters exists
 		_ = a.removeFilter(priority)
 	}
 	a.filter = false

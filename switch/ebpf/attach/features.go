@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/netlinkdump"
 )
 
-// plainDisciplines are the default queueing disciplines of interfaces, and those that hold
-// programs.
+// plainDisciplines are the default queueing disciplines of interfaces, and those that only hold
+// filters.
 var plainDisciplines = []string{"noqueue", "mq", "pfifo_fast", "fq_codel", "fq", "clsact",
 	"ingress"}
 

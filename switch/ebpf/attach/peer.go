@@ -26,7 +26,7 @@ import (
 // Release undoes both. If this switch is killed, the kernel and the next switch (package offload)
 // undo them.
 type Peer struct {
-	Namespace *Namespace // the peer's namespace, served by its own thread or the switch's
+	Namespace *Namespace // thread in the peer's namespace: one of its own, or the switch's
 	own       bool       // Release must close Namespace
 	iface     string
 	ifindex   int
@@ -40,14 +40,14 @@ const actionPass = 2
 // passName is the name by which switches recognize each other's programs on peers.
 const passName = "netcraq_pass"
 
-// PreparePeer prepares the other end of a veth. It is called outside the thread of home.
+// PreparePeer prepares the other end of a veth. Do not call it on the thread of home.
 func PreparePeer(home *Namespace, port *netlink.Veth) (*Peer, error) {
 	return preparePeer(home, port, (*Peer).EnsureProgram, offload.TxChecksums, offload.TxVLAN)
 }
 
 // FinishFrames makes the sender at the other end of a veth complete checksums, and therefore split
-// large segments to the interface's MTU, until the peer is released. It is called outside the
-// thread of home.
+// large segments to the interface's MTU, until the peer is released. Do not call it on the thread
+// of home.
 func FinishFrames(home *Namespace, port *netlink.Veth) (*Peer, error) {
 	return preparePeer(home, port, func(*Peer) error { return nil }, offload.TxChecksums)
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// CellsMax is how many bytes of registers one run of the cells program moves.
+// CellsMax is the maximum number of bytes of registers that one run of the cells program copies.
 const CellsMax = 2048
 
-// CellsHeader precedes the cells in the cells program's input: offset and length (4 bytes each), 1
-// to write, and padding.
+// CellsHeader is the size in bytes of the header that precedes the cells in the cells program's
+// input: offset and length (4 bytes each), a flag that is 1 for a write, and padding.
 const CellsHeader = 16
 
 // CellsProgram is a small program that copies between the state and its input, under the packets'

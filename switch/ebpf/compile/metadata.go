@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/analysis"
 )
 
-// zeroMetadata sets metadata to 0 that may be read before it is set. Without paths that is unknown,
-// so it clears all metadata.
+// zeroMetadata sets all metadata to 0 that may be read before it is set. Unless ingress is compiled
+// by its paths, that is unknown, and zeroMetadata clears all metadata.
 func (t *translator) zeroMetadata() {
 	from := t.Layout.Next &^ 7
 	if t.live == nil {

@@ -111,8 +111,8 @@ func (t *translator) replicate(last int32) {
 
 const instanceReplication = 5
 
-// replica makes one copy: the function that bpf_loop calls with the copy's number and the two words
-// that multicast left on the stack.
+// replica is the function that makes one copy. bpf_loop calls it with the copy's number and the two
+// words that multicast left on the stack.
 func (t *translator) replica() {
 	next := "replica.next"
 	t.Emit(asm.Mov.Reg(code.Entry, asm.R1))

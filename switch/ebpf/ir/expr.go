@@ -19,7 +19,7 @@ func WideExpr(e *bmv2json.Expr) bool {
 // number is the value of an expression whose range fits 64 bits; otherwise its low 64 bits.
 func (w *Writer) number(e *bmv2json.Expr) *Value { return w.Word(e, 0) }
 
-// Index is a number that indexes something.
+// Index is the value of an expression that is an index or the amount of a shift.
 func (w *Writer) Index(e *bmv2json.Expr) *Value {
 	if WideExpr(e) {
 		Refuse(e.Path, "an index or amount of more than 64 bits")
@@ -237,7 +237,7 @@ func (w *Writer) PlaceOf(e *bmv2json.Expr) Place {
 	return Place{}
 }
 
-// WordOfPlace is a word of a field.
+// WordOfPlace is the i-th 64-bit word of a field, the lowest first.
 func (w *Writer) WordOfPlace(p Place, i int) *Value {
 	n := WordsOf(p.Width)
 	var v *Value
@@ -332,7 +332,7 @@ func (w *Writer) Condition(e *bmv2json.Expr) *Condition {
 	return nil
 }
 
-// Truth is an argument that BMv2 treats as a number and compares with 0.
+// Truth translates an argument that BMv2 treats as a number and compares with 0.
 func (w *Writer) Truth(e *bmv2json.Expr) *Condition {
 	if e.Type == bmv2json.TypeBool {
 		return w.Condition(e)
@@ -364,7 +364,8 @@ func (w *Writer) comparison(e *bmv2json.Expr) *Condition {
 		}
 		return c
 	}
-	// From the most significant word down: decided there, or equal and decided below.
+	// Compare from the most significant word down: either a word decides, or it is equal and the
+	// lower words decide.
 	strict := map[compareOp]compareOp{cmpLt: cmpLt, cmpLe: cmpLt, cmpGt: cmpGt, cmpGe: cmpGt}[op]
 	c := Compare(op, w.Word(e.Left, 0), w.Word(e.Right, 0), n == 1 && signed)
 	for i := 1; i < n; i++ {

@@ -14,7 +14,7 @@ type Facts map[int]Fact
 
 // Fact is what is known about a field.
 type Fact struct {
-	Known bool     // it has the value
+	Known bool     // the field has the value Value
 	Value uint64   // if Known is set
 	Not   []uint64 // values that it cannot have, in order, if Known is not set
 }
@@ -179,7 +179,7 @@ func (w *Writer) load(off, size, width int) *Value {
 	return v
 }
 
-// read notes that what is at an offset in the PHV is wanted.
+// read reports to OnRead that a value uses the field at an offset in the PHV.
 func (w *Writer) read(off int) {
 	if w.OnRead != nil {
 		w.OnRead(off)

@@ -23,8 +23,8 @@ type Layout struct {
 	// in use
 	Next    int
 	stacks  int // how many stacks of headers there are
-	Meta    int // metadata headers: [meta, headers)
-	Headers int // packet headers: [headers, end)
+	Meta    int // metadata headers: [Meta, Headers)
+	Headers int // packet headers: [Headers, End)
 	End     int
 }
 
@@ -32,7 +32,7 @@ type Layout struct {
 type typeLayout struct {
 	Size   int // bytes in the PHV, a multiple of 8
 	Fields []fieldLayout
-	Bytes  int // on the wire
+	Bytes  int // bytes on the wire, without a varbit field's
 	// Block is set if the PHV's bytes are the wire's bytes: only wide fields of whole words. Such a
 	// header goes between packet and PHV in one copy.
 	Block bool
@@ -45,7 +45,7 @@ type typeLayout struct {
 type fieldLayout struct {
 	Off  int // from the header's base
 	Size int // bytes in the PHV
-	Bit  int // on the wire, from the header's start
+	Bit  int // offset in bits on the wire, from the header's start
 }
 
 // blockBytes is the size from which a header is moved separately instead of through the buffer that
@@ -56,7 +56,7 @@ const blockBytes = 64
 // big-endian byte string.
 func Wide(width int) bool { return width > 64 }
 
-// SlotSize is how many bytes a field of width bits takes.
+// SlotSize is the number of bytes in the PHV that a field of width bits takes.
 func SlotSize(width int) int {
 	switch {
 	case width <= 8:
@@ -157,8 +157,8 @@ func NewLayout(p *bmv2json.Program, from int) *Layout {
 type Place struct {
 	Off, Size, Width int
 	Signed           bool
-	// LastElement is set for a field of the last element in use of a stack: off is that of the
-	// first element, next the place of the stack's count.
+	// LastElement is set for a field of the last element in use of a stack: Off is that of the
+	// first element, and Next the place of the stack's count.
 	LastElement            bool
 	Next, elements, stride int
 }

@@ -39,12 +39,13 @@ const (
 // Value is one 64-bit word.
 type Value struct {
 	op valueOp
-	// vConst; vShl, vShr, vSar: the amount, where b is nil; vSext: the bits; vInline: the first bit
+	// vConst: the value; vShl, vShr, vSar: the amount, if b is nil; vSext: the number of bits;
+	// vInline: the first bit
 	k       uint64
 	off     int
 	size    int
 	swapped bool
-	next    int // vLast: where the stack's count is
+	next    int // vLast: place of the stack's count
 	stride  int
 	a, b    *Value
 	cond    *Condition
@@ -362,7 +363,8 @@ func compareConst(op compareOp, a, b uint64, signed bool) bool {
 	return !less
 }
 
-// AndCondition is true if both are; the second is evaluated only if the first is true.
+// AndCondition is true if both conditions are true; the second is evaluated only if the first is
+// true.
 func AndCondition(a, b *Condition) *Condition {
 	switch {
 	case a.op == cFalse || b.op == cFalse:

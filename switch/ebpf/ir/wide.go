@@ -176,7 +176,7 @@ func StepWords(o Operand) int {
 	n := o.Words
 	switch o.expr.Op {
 	case bmv2json.OpAdd, bmv2json.OpSub:
-		return n + 1 // and the carry
+		return n + 1 // plus one for the carry
 	case bmv2json.OpMul:
 		return 3 * n
 	case bmv2json.OpShl:
@@ -187,9 +187,9 @@ func StepWords(o Operand) int {
 	return n
 }
 
-// steps are what the statement that is being translated has computed.
+// steps are the results that the current statement has computed in scratch memory.
 type steps struct {
-	free   int // in the PHV
+	free   int // place in the PHV of the first free word
 	values map[*bmv2json.Expr][]*Value
 }
 

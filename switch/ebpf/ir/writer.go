@@ -17,8 +17,8 @@ type Writer struct {
 	Facts  Facts         // what is known about the packet's fields at the next statement
 	OnRead func(off int) // if not nil, it is called for each field that a value uses
 
-	// If not nil, it is called before a comparison at which a branch has no register in use, and it
-	// may clobber them.
+	// BeforeCompare, if not nil, is called before each comparison of a branch that has no register
+	// in use. It may clobber registers.
 	BeforeCompare func(a, b *Value)
 }
 

@@ -15,8 +15,8 @@ func none(kind, name string) error {
 		target.ErrNotFound)
 }
 
-// profile is an action profile or selector in the control plane's view. The data for packets is in
-// the tables: see compile/memory/selector.go.
+// actionProfile is an action profile or selector in the control plane's view. The data for packets
+// is in the tables: see compile/memory/selector.go.
 type actionProfile struct {
 	src     *bmv2json.ActionProfile
 	members map[uint32]target.ActionCall

@@ -50,7 +50,8 @@ func (t *table) touch() {
 	t.know.used, t.know.unfit = false, false
 }
 
-// settled reports whether the table has been unchanged for long enough; with now, it always has.
+// settled reports whether the table has been unchanged for long enough; if now is set, it returns
+// true.
 func (t *table) settled(now bool) bool { return now || time.Since(t.know.changed) >= t.know.quiet }
 
 // held returns the table's content; false if that needs too many comparisons.
@@ -128,10 +129,10 @@ func (p *Pipeline) knowable(now bool) map[int]known.Table {
 }
 
 // Specialise recompiles the programs if the running ones do not have their tables' present content;
-// it returns nil if they do, or if the pipeline was closed meanwhile. The control plane continues
-// meanwhile. The programs run once they are attached and [Pipeline.Replace] was called. With now,
-// it does not wait until tables have stopped changing, and finds a program's paths even if no table
-// has changed.
+// it returns nil if they do, or if the pipeline was closed meanwhile. Calls of the control plane
+// can run at the same time. The programs run once they are attached and [Pipeline.Replace] was
+// called. With now, it does not wait until tables have stopped changing, and finds a program's
+// paths even if no table has changed.
 func (p *Pipeline) Specialise(now bool) (*Specialised, error) {
 	contents := p.knowable(now)
 	p.mu.Lock()
@@ -180,7 +181,7 @@ func (p *Pipeline) makeAnew(contents map[int]known.Table, paths bool) (*Speciali
 	case paths: // too many paths for the kernel's verifier, or for the reach of a jump
 		p.pathless = true
 	default:
-		p.refused = true // once is enough
+		p.refused = true // do not try this program again
 	}
 	p.mu.Unlock()
 	switch {

@@ -30,8 +30,8 @@ type Pipeline struct {
 	lookups map[int]*ebpf.Map
 	Number  uint64        // unique among this switch's pipelines
 	TC      *ebpf.Program // at tc
-	XDP     *ebpf.Program // at XDP; nil if no port may be there
-	slots   *ebpf.Map     // between the two
+	XDP     *ebpf.Program // at XDP; nil if no port may use XDP
+	slots   *ebpf.Map     // slots for frames that XDP passes to tc, and for reinjected packets
 	Maps    emit.Maps
 	cells   *ebpf.Program // program that reads and writes registers under the packets' lock
 
@@ -160,7 +160,7 @@ func (p *Pipeline) loadWith(h emit.Hook, maps emit.Maps) (prog *ebpf.Program, st
 func LoadProgram(name string, h emit.Hook, insns asm.Instructions) (*ebpf.Program, error) {
 	spec := &ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, Instructions: insns, License: "GPL"}
 	if h == emit.XDP {
-		// frames that are longer than a page
+		// accept frames that are longer than a page
 		spec.Type, spec.Flags = ebpf.XDP, unix.BPF_F_XDP_HAS_FRAGS
 	}
 	prog, err := ebpf.NewProgram(spec)
@@ -178,7 +178,7 @@ func LoadProgram(name string, h emit.Hook, insns asm.Instructions) (*ebpf.Progra
 	return prog, nil
 }
 
-// Close frees everything. Packets that are being processed keep what they use.
+// Close frees everything. Packets in flight keep the programs and maps that they use.
 func (p *Pipeline) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

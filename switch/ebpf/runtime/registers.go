@@ -19,7 +19,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// move copies cells between the state and data, whose first CellsHeader bytes are for the program.
+// move copies cells between the state and data, whose first CellsHeader bytes are left for the
+// program's header.
 func (p *Pipeline) move(off int, data []byte, write bool) error {
 	n := len(data) - compile.CellsHeader
 	binary.NativeEndian.PutUint32(data, uint32(off))
@@ -46,9 +47,9 @@ func (p *Pipeline) move(off int, data []byte, write bool) error {
 // running.
 var errLocked = errors.New("the registers stayed locked")
 
-// Barrier first waits for barrierGrace, which is longer than any packet takes that does not wait
-// for a lock. Then it checks for barrierLooks whether the registers are free, and finally takes the
-// lock itself, until barrierPatience is over.
+// Barrier first waits for barrierGrace, which is longer than a packet takes unless it waits for a
+// lock. Then it checks for barrierLooks whether the registers are free, and finally takes the lock
+// itself, until barrierPatience is over.
 const (
 	barrierGrace    = 50 * time.Microsecond
 	barrierLooks    = time.Millisecond

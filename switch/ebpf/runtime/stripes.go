@@ -13,8 +13,8 @@ import (
 // programs do not support stripes.
 //
 // Packets that use different modes must never use the registers at the same time. So between the
-// two modes there is a time in which all packets take both kinds of locks: it begins when no packet
-// is left that has not seen it, and ends before the first packet of the new mode.
+// two modes there is a time in which all packets take both kinds of locks: it begins when the last
+// packet of the old mode has ended, and ends before the first packet of the new mode begins.
 func (p *Pipeline) SetStripes(on bool) error {
 	modes := []uint64{memory.ModeBoth, memory.ModeOne}
 	if on {

@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// Bytes in the rings.
+// Sizes of the rings, in bytes.
 const (
 	packetInRing = 1 << 20
 	digestRing   = 1 << 20

@@ -11,8 +11,8 @@ import (
 )
 
 // Bind checks that info describes prog and joins the two. The error names everything that differs.
-// The usual reason is that the two come from different compilations; the list shows which programs
-// these are.
+// The usual reason is that the two come from different compilations; the list of differences shows
+// which programs these are.
 func Bind(info *p4cfg.P4Info, prog *bmv2json.Program) (*Schema, error) {
 	b := &binder{
 		Schema: &Schema{
@@ -55,7 +55,7 @@ func Bind(info *p4cfg.P4Info, prog *bmv2json.Program) (*Schema, error) {
 
 type binder struct {
 	*Schema
-	names       map[uint32]string // names by id, for all ids
+	names       map[uint32]string // names of all objects, by id
 	differences []error
 	counterOf   map[uint32]*p4cfg.DirectCounter
 	meterOf     map[uint32]*p4cfg.DirectMeter
@@ -453,7 +453,9 @@ func (b *binder) bindDigests() {
 		alike := func(l *bmv2json.LearnList) bool {
 			return slices.EqualFunc(w, l.Widths, func(w, p int) bool { return w == p || w == 0 })
 		}
-		if prog == nil { // some lists are left out: this one, unless an unnamed list has the same widths
+		// the program has fewer lists: it lacks this one, unless an unnamed list has the same
+		// widths
+		if prog == nil {
 			if i := slices.IndexFunc(b.Program.LearnLists,
 				func(l *bmv2json.LearnList) bool { return !taken[l] && alike(l) }); i >= 0 {
 				prog = b.Program.LearnLists[i]

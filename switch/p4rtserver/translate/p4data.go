@@ -27,7 +27,7 @@ const (
 	// an enum without representation: the name of a constant. The target chooses its width, so that
 	// is 0 here
 	kindName
-	kindError // the same for errors
+	kindError // the name of an error, like kindName
 	kindStruct
 	kindTuple
 	kindHeader
@@ -45,7 +45,7 @@ func resolveType(names *p4cfg.P4TypeInfo, spec *p4cfg.P4DataTypeSpec) (*dataType
 // typeResolver resolves one type.
 type typeResolver struct {
 	*p4cfg.P4TypeInfo
-	left int // the number of parts that it may still have
+	left int // the number of parts that the type may still have
 }
 
 func (names *typeResolver) resolve(spec *p4cfg.P4DataTypeSpec) (*dataType, error) {

@@ -102,11 +102,11 @@ func restrictionsOf(kind string, p *p4cfg.Preamble, names map[string]operand) (o
 // operand is a partly parsed expression, with its type.
 type operand struct {
 	kind  operandKind
-	width int // of a number, in bits; 0: an integer of any size
+	width int // width of a number in bits; 0: an integer of any size
 
 	number func(*Subject) *big.Int
 	truth  func(*Subject) bool
-	parts  map[string]operand // of a key: its parts after ::
+	parts  map[string]operand // parts of a key, by the name after ::
 }
 
 type operandKind string
@@ -396,7 +396,7 @@ func (p *restrictionParser) atom() operand {
 	case token[0] >= '0' && token[0] <= '9':
 		digits, base := strings.TrimPrefix(strings.ToLower(token), "0d"), 0
 		if strings.Trim(digits, "0123456789") == "" {
-			base = 10 // also for 010
+			base = 10 // decimal even with a leading 0, as in 010
 		}
 		n, ok := new(big.Int).SetString(digits, base)
 		if !ok || strings.Contains(digits, "_") {

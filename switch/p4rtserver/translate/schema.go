@@ -130,7 +130,7 @@ type array struct {
 	ID   uint32
 	Name string
 	Size int
-	Spec *p4cfg.MeterSpec // of a meter
+	Spec *p4cfg.MeterSpec // for a meter
 }
 
 type Register struct {
@@ -211,5 +211,5 @@ func (t *Table) KeyOf(e *target.TableEntry) *p4v1.TableEntry {
 	return out
 }
 
-// Times reports whether the program supports idle timeouts at the table.
+// Times reports whether the table supports idle timeouts according to the P4Info.
 func (t *Table) Times() bool { return t.Info.IdleTimeoutBehavior != p4cfg.Table_NO_TIMEOUT }

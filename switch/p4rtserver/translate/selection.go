@@ -21,7 +21,8 @@ func (p *ActionProfile) CheckMaxSize(size int32) error {
 }
 
 // CheckWeights checks the weights of a group or action set, whose size is the number of members or
-// the sum of weights. limit is the group's own, 0 for none; over is the code for exceeding it.
+// the sum of weights. limit is the group's own limit, 0 for none; over is the error code if the
+// size exceeds it.
 func (p *ActionProfile) CheckWeights(weights []int32, limit int64, sumOfMembers bool,
 	over codes.Code) error {
 	if limit == 0 {
@@ -33,7 +34,7 @@ func (p *ActionProfile) CheckWeights(weights []int32, limit int64, sumOfMembers 
 		case p.Info.WeightsDisallowed && w != 0:
 			return Invalidf("action selector %s disallows weights: leave the weight of %d unset",
 				p.Name, w)
-		case p.Info.WeightsDisallowed: // each member counts as one
+		case p.Info.WeightsDisallowed: // each member has weight 1
 		case w <= 0:
 			return Invalidf("a weight is at least 1, not %d", w)
 		case sumOfMembers && most > 0 && w > most:

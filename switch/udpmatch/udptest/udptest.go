@@ -17,11 +17,12 @@ type Packet struct {
 	EthernetDst, EthernetSrc net.HardwareAddr
 	Tags                     []Tag // outermost first
 	Src, Dst                 netip.AddrPort
-	Protocol                 uint8  // of IPv4; 0 is UDP. The payload is the same for all
-	Options                  []byte // of IPv4, a multiple of 4 bytes, at most 40
-	ID                       uint16 // IPv4's identification
-	Payload                  []byte
-	Mark                     int // the offset in the payload at which Wrap writes its number
+	// IPv4's protocol; 0 means UDP. The payload is the same for all protocols
+	Protocol uint8
+	Options  []byte // IPv4's options: a multiple of 4 bytes, at most 40
+	ID       uint16 // IPv4's identification
+	Payload  []byte
+	Mark     int // the offset in the payload at which Wrap writes its number
 }
 
 // Tag is an 802.1Q or 802.1ad tag.

@@ -37,7 +37,7 @@ func (n Form) IsUnknown() bool { return n.Most == math.MaxUint64 }
 // isBase reports whether the form is exactly the base.
 func (n Form) isBase() bool { return n.Base != nil && n.Scale == 1 && n.Most == 0 }
 
-// mostScale bounds scales and distances, so that nothing here overflows.
+// mostScale bounds scales and distances, so that no computation with forms overflows.
 const mostScale = 1 << 20
 
 // greatest returns the largest possible value if the base is less than bound; false if that is
@@ -184,7 +184,8 @@ func times(a Form, k uint64) Form {
 // masked is what is known about n & k.
 func (w Evaluator) masked(n Form, k uint64) Form {
 	if k&(k+1) == 0 {
-		// A base itself may become another one, so this result does not rely on its bound.
+		// If n is a base, the code below can make a base of the masked value. So n is kept as it is
+		// only if that does not rely on the bound of bases.
 		bound := w.Bound
 		if n.isBase() {
 			bound = math.MaxUint64

@@ -88,8 +88,7 @@ func WritesRegister(n bmv2json.Node) bool {
 
 // LockedNodes finds the nodes inside of the locked section.
 func LockedNodes(order []bmv2json.Node) map[bmv2json.Node]bool {
-	// before: the node, or one before it, may touch a register; after: the node, or one after it,
-	// may
+	// before: the node or an earlier one may touch a register; after: the node or a later one may
 	before, after := map[bmv2json.Node]bool{}, map[bmv2json.Node]bool{}
 	for _, n := range order {
 		before[n] = before[n] || TouchesRegister(n)

@@ -40,8 +40,8 @@ func VariableWidth(in *bmv2json.CalcInput) bool {
 	return in.Field.Field != nil && in.Field.Field.VL
 }
 
-// WithoutPayload gives the inputs except for the payload, which comes after all others wherever it
-// stands, from the next whole byte on.
+// WithoutPayload returns the inputs other than the payload, and whether the payload is an input.
+// Wherever the payload is listed, it is hashed last, from the next whole byte on.
 func WithoutPayload(k *bmv2json.Calculation) (inputs []bmv2json.CalcInput, payload bool) {
 	for _, in := range k.Input {
 		if in.Payload {

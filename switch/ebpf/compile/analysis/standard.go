@@ -52,7 +52,8 @@ type StandardFields struct {
 // StandardHeaders are the metadata that the engine fills or reads.
 var StandardHeaders = []string{"standard_metadata", "intrinsic_metadata", "queueing_metadata"}
 
-// FindStandardFields finds these fields in a program. In older programs some are in other headers.
+// FindStandardFields finds the fields of standard metadata in a program. In older programs some are
+// in other headers.
 func FindStandardFields(p *bmv2json.Program) StandardFields {
 	find := func(name string, also ...string) bmv2json.FieldRef {
 		for _, h := range append([]string{"standard_metadata"}, also...) {

@@ -10,11 +10,11 @@ type ReadFields struct {
 	headers map[*bmv2json.Header]bool
 }
 
-// Contains reports whether a field is among them.
+// Contains reports whether a field is read.
 func (s ReadFields) Contains(r bmv2json.FieldRef) bool { return s.fields[r] || s.headers[r.Header] }
 
-// FieldsRead are the fields that anything outside a pipeline's tables, actions and conditions
-// reads; without a pipeline, that anything reads.
+// FieldsRead returns the fields that a program reads outside the tables, actions and conditions of
+// one pipeline. If without is nil, it returns all fields that the program reads.
 func FieldsRead(prog *bmv2json.Program, without *bmv2json.Pipeline) ReadFields {
 	out := ReadFields{map[bmv2json.FieldRef]bool{}, map[*bmv2json.Header]bool{}}
 	see := func(e *bmv2json.Expr) {
@@ -127,11 +127,11 @@ func walkReads(q *bmv2json.Primitive, see func(*bmv2json.Expr)) {
 	}
 	args := q.Args
 	if len(args) > 0 && args[0].Op != bmv2json.OpField && args[0].Op != bmv2json.OpHeader {
-		WalkExpr(args[0], see) // the index of the element in its stack
+		WalkExpr(args[0], see) // the index of a stack's element
 	}
 	switch q.Op {
 	case "mark_to_drop", "add_header", "remove_header":
-		return // their argument is a header, and they read none of its fields
+		return // these primitives read no field of the header that is their argument
 	case "assign", "modify_field", "register_read", "modify_field_with_hash_based_offset",
 		"modify_field_rng_uniform":
 		args = args[min(1, len(args)):]

@@ -13,10 +13,10 @@ import (
 // becomes code once, at a label.
 //
 // Registers are shared by packets on several CPUs. In BMv2 one thread runs all of ingress, so a
-// packet's operations on registers there are done before the next packet comes. Here a lock has
-// that effect. It is held from the first node that touches a register to the last on the packet's
-// path: a node is inside if a register may have been touched before it (or is in it) and may be
-// touched after it (or in it). Every edge into the inside takes the lock, and every edge out
+// packet's operations on registers in ingress are done before the next packet comes. In this engine
+// a lock has that effect. It is held from the first node that touches a register to the last on the
+// packet's path: a node is inside if a register may have been touched before it (or is in it) and
+// may be touched after it (or in it). Every edge into the inside takes the lock, and every edge out
 // releases it. Since no path comes back in, a packet takes it once at most. Packets that touch no
 // register never take it. A program that is compiled by its paths may have many locks instead
 // (package locking).
@@ -100,7 +100,7 @@ func (t *Control) RunPipeline(name string) {
 		}
 		t.Jump(label(e.to))
 	}
-	// exit may be called anywhere, so only at run time is it known whether the lock is held.
+	// exit may be called anywhere, so whether the lock is held is known only at run time.
 	t.Bind(t.pipeline.end)
 	if anyLock {
 		free := t.NewLabel("free")

@@ -78,7 +78,7 @@ func (w *stepWriter) toward(inside bool, to *paths.Step) string {
 	return w.edges[e]
 }
 
-// cross takes the lock for a step that is inside, or releases it.
+// cross takes the lock if the step is inside the locked section, and otherwise releases it.
 func (w *stepWriter) cross(to *paths.Step) {
 	if to.Inside {
 		w.locks.LockInside(to)

@@ -52,7 +52,7 @@ func (t *Delivery) ClearRequests() {
 	}
 	t.StoreConstant(code.PHV, q.Session, 0, 4)
 	t.StoreConstant(code.PHV, q.Cut, memory.NoCut, 4)
-	t.StoreConstant(code.PHV, q.List, 0, 4) // and resubmit
+	t.StoreConstant(code.PHV, q.List, 0, 4) // this also clears Resubmit
 	t.StoreConstant(code.PHV, q.Recirc, 0, 2)
 	t.StoreConstant(code.PHV, q.Cloning, 0, 1)
 }
@@ -179,17 +179,17 @@ func (t *Delivery) tryReinject(kind int32, failed string) {
 	t.Emit(asm.JNE.Imm(asm.R0, 0, failed))
 }
 
-// maskSlot turns the low 31 bits of a slot's number into a mark, and a mark back.
+// maskSlot turns the low 31 bits of a slot's number into a mark, or a mark back into these bits.
 func (t *Delivery) maskSlot(r asm.Register) {
 	t.Emit(asm.Xor.Imm(r, int32(t.Maps.Magic&0x7fffffff)), asm.And.Imm(r, 0x7fffffff),
 		asm.Or.Imm32(r, -1<<31))
 }
 
 // ResumeReinjected is the beginning of tc if packets come back. A frame with the mark of a slot
-// continues at one of three labels. At copies and ended its PHV is restored. At parse the sender's
-// PHV is in the slot at Temp, with the port, kind (Entry) and standard fields of a new packet, to
-// be parsed. Others continue here. If the program clones nothing, nothing goes to copies and ended,
-// and label copies need not exist.
+// continues at one of three labels, any other frame after this code. At copies and ended, its PHV
+// is restored. At parse, the frame is yet to be parsed: the slot at Temp has the sender's PHV,
+// Entry its kind, and the PHV only the port and the number of passes. If the program clones
+// nothing, only parse is used, and the label copies need not exist.
 func (t *Delivery) ResumeReinjected(copies, parse, ended string) {
 	plain, egressClone, rest := t.NewLabel("unmarked"), t.NewLabel("egressClone"),
 		t.NewLabel("rest")
@@ -204,7 +204,7 @@ func (t *Delivery) ResumeReinjected(copies, parse, ended string) {
 	t.Emit(asm.JEq.Imm(asm.R0, slotBusy, plain), asm.Mov.Reg(asm.R1, asm.R0),
 		asm.And.Imm(asm.R1, 0x7fffffff), asm.JNE.Reg(asm.R1, code.Entry, plain))
 	t.Load(asm.R1, code.Temp, memory.SlotKind, 4)
-	// a metadata cookie has its own way back
+	// a frame with a metadata cookie is restored by ResumeFromXDP
 	t.Emit(asm.JLT.Imm(asm.R1, reinjectCloneIngress, plain))
 	t.Emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Imm(asm.R2, slotBusy),
 		code.Atomic(asm.CmpXchg, code.Temp, asm.R2, memory.SlotNumber), asm.JNE.Reg(asm.R0, asm.R3, plain))
@@ -245,11 +245,11 @@ func (t *Delivery) ResumeReinjected(copies, parse, ended string) {
 	t.Bind(plain)
 }
 
-// SlotOnStack has the slot's address while the packet is parsed again.
+// SlotOnStack is the place on the stack for the slot's address while the packet is parsed again.
 const SlotOnStack = -64
 
-// restoreFieldList clears the metadata except for the fields of the list that the packet in the
-// slot (at Temp) had named at an offset of its PHV, sets the instance type, and frees the slot.
+// restoreFieldList clears the metadata except for the fields of a field list, sets the instance
+// type, and frees the slot (at Temp). The slot's PHV has the list's number at offset list.
 func (t *Delivery) restoreFieldList(instance uint32, list int) {
 	t.Zero(code.PHV, t.Layout.Meta, t.Layout.Headers-t.Layout.Meta)
 	t.restoreFields(list)
@@ -338,8 +338,8 @@ func (t *Delivery) AfterParsing(copies string) {
 	t.Bind(on)
 }
 
-// AfterEgressPipeline makes the clone that egress asked for. At XDP the packet continues at tc if
-// it has asked for anything.
+// AfterEgressPipeline makes the clone that egress requested. At XDP the packet continues at tc if
+// egress requested anything.
 func (t *Delivery) AfterEgressPipeline() {
 	q := &t.Requests
 	if !q.Reinjects() || t.Captured {

@@ -8,8 +8,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// SendFrame sends the frame to the port in egress_port: the controller, or an interface. A copy is
-// sent at once and the frame stays; the last one is handed over.
+// SendFrame sends the frame to the port in egress_port: the controller, or an interface. If copied
+// is set, it sends a copy and the program continues with the frame. Otherwise it hands the frame
+// itself over, which ends the program.
 func (t *Delivery) SendFrame(copied bool) {
 	done, toPort, uncut := t.NewLabel("sent"), t.NewLabel("port"), t.NewLabel("uncut")
 	end := func() {

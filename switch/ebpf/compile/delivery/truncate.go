@@ -46,8 +46,8 @@ func (t *Delivery) truncateFrame(copied bool, drop string) (restore func()) {
 // wantedOnStack is the stack slot of the length to which CutTail cuts.
 const wantedOnStack = -80
 
-// leastLengths are where transport headers begin: of IPv4 and IPv6, without and with a tag, and of
-// IPv4 with all options.
+// leastLengths are the offsets of transport headers in frames: after IPv4 and after IPv6, each
+// without and with a tag, and after IPv4 with all options.
 var leastLengths = []int32{34, 38, 54, 58, 74}
 
 // CutTail makes the frame at tc R2 bytes long. The kernel cuts no frame below the start of its

@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/emit"
 )
 
-// RestoreTags puts the 802.1Q tags back that the kernel has taken out of the frame on its way to
-// tc. So the program sees the frame as it was on the wire.
+// RestoreTags puts back the 802.1Q tags that the kernel has removed from the frame on its way to
+// tc, so that the program sees the frame as it was on the wire.
 func (t *Delivery) RestoreTags(drop string) {
 	none, done := t.NewLabel("untagged"), t.NewLabel("tagged")
 	const tags, addresses = -24, -40 // on the stack
@@ -30,7 +30,7 @@ func (t *Delivery) RestoreTags(drop string) {
 		t.Emit(asm.JNE.Imm(asm.R0, 0, drop), asm.Add.Imm(code.Temp, 4))
 	}
 	t.Load(asm.R1, code.Ctx, emit.SKBVLANPresent, 4)
-	t.Emit(asm.JNE.Imm(asm.R1, 0, drop)) // a third tag
+	t.Emit(asm.JNE.Imm(asm.R1, 0, drop)) // there is a third tag
 	t.Bind(done)
 	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx), asm.Mov.Reg(asm.R2, code.Temp), asm.Mov.Imm(asm.R3, 0))
 	t.Call(asm.FnSkbChangeHead)

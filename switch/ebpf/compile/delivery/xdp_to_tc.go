@@ -39,8 +39,9 @@ const (
 	resumeAfterEgress = 4 // continue after the egress pipeline: serve its requests
 )
 
-// slotBusy keeps others away from a slot. A slot that was filled but not read yet may be filled
-// again after 512 further frames; the earlier frame is then lost.
+// slotBusy replaces the number of a slot that is being filled or emptied, so that no other packet
+// uses the slot. A slot that was filled but not read yet may be filled again after 512 further
+// frames; the earlier frame is then lost.
 const slotBusy = -1
 
 // fillSlot copies the PHV into the next slot, and sets Temp to its address and Entry to its number.
@@ -142,8 +143,8 @@ func (t *Delivery) ResumeFromXDP(copies, deparse, leave, send string) {
 	t.Bind(free)
 	t.Emit(asm.Mov.Imm(asm.R1, 0), code.Atomic(asm.Xchg, code.Temp, asm.R1, memory.SlotNumber))
 	t.Jump(stale)
-	// the cookie belongs to the previous or next program: if that one is still attached after this
-	// one, it takes the frame
+	// the cookie belongs to the previous or next program: if that program is still attached after
+	// this one, it processes the frame
 	t.Bind(foreign)
 	t.Emit(asm.LoadMapValue(asm.R1, t.Maps.Ports, memory.PortsPrevious))
 	t.Load(asm.R1, asm.R1, 0, 8)

@@ -21,7 +21,7 @@ func (t *Emitter) FrameLength(dst asm.Register) {
 // The helpers that access the packet's bytes have the same arguments and differ only in name.
 const fnXDPGetBuffLen = asm.FnXdpGetBuffLen
 
-// LoadBytes reads R4 bytes of the frame from R2 on to R3.
+// LoadBytes copies R4 bytes, from offset R2 of the frame to the address in R3.
 func (t *Emitter) LoadBytes() {
 	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx))
 	if t.Hook == TC {
@@ -31,7 +31,7 @@ func (t *Emitter) LoadBytes() {
 	}
 }
 
-// StoreBytes writes R4 bytes at R3 to the frame at R2.
+// StoreBytes copies R4 bytes, from the address in R3 to offset R2 of the frame.
 func (t *Emitter) StoreBytes() {
 	t.Emit(asm.Mov.Reg(asm.R1, code.Ctx))
 	if t.Hook == TC {
@@ -43,7 +43,7 @@ func (t *Emitter) StoreBytes() {
 }
 
 // LoadVarbitLength loads the length of a header's varbit field in bytes, and tells the verifier
-// that it is no more than the largest.
+// that it does not exceed the field's maximum.
 func (t *Emitter) LoadVarbitLength(dst asm.Register, h *bmv2json.Header, never string) {
 	l := t.Layout.Types[h.Type]
 	t.Load(dst, code.PHV, t.Layout.Base[h.Index]+l.VarbitLength, 2)

@@ -24,7 +24,7 @@ type Maps struct {
 	Lookups map[int]int // by Table.Index: hash tables and tries
 	// by Table.Index: content of tables, for which comparisons replace a map
 	Known map[int]known.Table
-	// Paths makes ingress be written by the knowledge on each of its paths (package paths).
+	// Paths selects compilation of ingress by its paths (package paths).
 	Paths   bool
 	Digests int // the ring for digests, if the program sends any
 	// Messages is the ring for the program's messages, if it has any.
@@ -32,13 +32,13 @@ type Maps struct {
 	// Tap, if not 0, is the ring to which each frame is copied as it comes and as it goes.
 	Tap int
 
-	// Resume, if not 0, is the map of slots between XDP and tc. Magic is the switch's, Number the
-	// pipeline's: see delivery/xdp_to_tc.go.
+	// Resume, if not 0, is the map of slots between XDP and tc. Magic is the switch's magic number,
+	// and Number the pipeline's number: see delivery/xdp_to_tc.go.
 	Resume        int
 	Magic, Number uint64
 
-	// Replay, if not 0, is a map with ReplayBytes bytes to which the frame is set first: for a
-	// program that runs repeatedly on one frame. The four-byte numbers at ReplayCounts are
+	// Replay, if not 0, is a map for a program that runs repeatedly on one frame. Each run first
+	// sets the frame to the map's ReplayBytes bytes. The four-byte numbers at ReplayCounts are
 	// incremented each time, and the parts of the state in ReplayZeros are set to 0.
 	Replay, ReplayBytes int
 	ReplayCounts        []int
@@ -58,10 +58,11 @@ type Settings struct {
 	OnlyUDP  uint16     // the one UDP port whose packets the program gets; 0: it gets all frames
 	Mark     uint32     // mark of frames that are sent at tc; 0: they keep theirs
 	Started  clock.Time // time of the switch's clock 0
-	Captured bool       // frames go into the ring after their port's number (4 bytes), not out
-	Unlocked bool       // packets take no lock
-	// For tests: packets that read registers without the lock always find that they have been
-	// written, and have read a wrong value.
+	// frames are not sent but go into the ring, each after its port's number (4 bytes)
+	Captured bool
+	Unlocked bool // packets take no lock
+	// For tests: packets that read registers without the lock always read a wrong value, and then
+	// always find that the registers have been written meanwhile.
 	Overtaken bool
 	// For tests: programs compiled by their paths are such that the kernel's verifier refuses them.
 	Refused bool

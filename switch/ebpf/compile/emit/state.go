@@ -24,9 +24,10 @@ func (t *Emitter) LookupPHV(drop string) {
 	t.Emit(asm.JEq.Imm(asm.R0, 0, drop), asm.Mov.Reg(code.PHV, asm.R0))
 }
 
-// WidenBounds makes the verifier forget what it knows about a register, by way of memory, and tells
-// it that the register is no more than most (it goes to never if it is). Otherwise, where many
-// paths meet that differ only in a number, the verifier would follow all of them to the end.
+// WidenBounds makes the verifier forget what it knows about a register, by storing and reloading
+// it, and tells it that the register is at most most: a greater number jumps to never. Otherwise,
+// where many paths meet that differ only in a number, the verifier would follow all of them to the
+// end.
 func (t *Emitter) WidenBounds(r asm.Register, most int, never string) {
 	t.Store(code.PHV, memory.PHVSpill, r, 8)
 	t.Load(r, code.PHV, memory.PHVSpill, 8)

@@ -1,7 +1,7 @@
 package emit
 
-// TimingMarks measure a program in parts: it has marks at the nodes of its control flow, and may
-// record which of them a packet passes, or end at one.
+// TimingMarks are the settings for measuring a program in parts. Such a program has marks at the
+// nodes of its control flow. It may record which marks a packet passes, or end at a mark.
 type TimingMarks struct {
 	Trace int // file descriptor of a map to which each passed mark is written; 0: none
 	Stop  int // 1 + the number of the mark at which a packet ends; 0: none
@@ -9,5 +9,6 @@ type TimingMarks struct {
 	Marks []string // the program's marks, by number, after it was translated
 }
 
-// TraceBytes is the size of a map for so many marks: a count of them, and each one's position.
+// TraceBytes is the size of the trace map for a number of marks: 8 bytes for the count of passed
+// marks, and 8 for each mark's position.
 func TraceBytes(marks int) int { return 8 * (1 + marks) }

@@ -207,8 +207,8 @@ func (t *Hashes) payloadSum() {
 	t.FunctionOnce(name, t.sumPayload)
 }
 
-// addPayload adds that sum to R1. If the payload begins on an odd byte, the bytes of its words are
-// swapped, and likewise on a little-endian machine.
+// addPayload adds the sum in payloadOnStack to R1. If the payload begins on an odd byte, the bytes
+// of its words are swapped, and likewise on a little-endian machine.
 func (t *Hashes) addPayload(odd bool) {
 	t.Load(asm.R2, asm.R10, payloadOnStack, 8)
 	if odd {
@@ -219,9 +219,9 @@ func (t *Hashes) addPayload(odd bool) {
 	t.Emit(asm.Add.Reg(asm.R1, asm.R2))
 }
 
-// Layout of sumPayload's stack, which its loop shares.
+// Layout of the part of sumPayload's stack that sumChunk, the body of its loop, uses too.
 const (
-	sumShared = -40 // where it starts
+	sumShared = -40 // place of this part on the stack
 	sumCtx    = 0
 	sumPHV    = 8
 	sumAt     = 16 // offset in the frame

@@ -11,8 +11,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// callCustomCRC leaves the custom CRC of the bytes that hashInput has assembled in R0, and returns
-// true, if the calculation has a custom CRC.
+// If the calculation has a custom CRC, callCustomCRC leaves in R0 the CRC of the bytes that
+// hashInput has assembled, and returns true.
 func (t *Hashes) callCustomCRC(k *bmv2json.Calculation) bool {
 	at, width := t.CustomCRC(k)
 	if at < 0 {

@@ -55,7 +55,7 @@ func (t *Hashes) EmitHash(p *bmv2json.Primitive) {
 	t.StoreNumber(p.Args[0])
 }
 
-// callHash leaves the hash of the bytes that hashInput has assembled in R0.
+// callHash leaves in R0 the hash of the bytes that hashInput has assembled.
 func (t *Hashes) callHash(name string) {
 	t.Emit(asm.Mov.Reg(asm.R1, code.Temp), asm.Mov.Reg(asm.R2, code.PHV),
 		asm.Add.Imm(asm.R2, int32(t.HashIn)))

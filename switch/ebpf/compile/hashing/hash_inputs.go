@@ -16,8 +16,8 @@ import (
 // bit is known only as the packet passes. There are three ways to assemble the bytes, and the first
 // that fits is used:
 //
-//   - runs of inputs that come and go together are whole bytes: each is put behind those before it
-//     (hashInput);
+//   - each run of inputs that are valid together fills whole bytes: the runs are appended one by
+//     one (hashInput);
 //   - all headers are valid: every bit has its place (putAll);
 //   - bit by bit, at a place that is counted while the packet passes (putEach).
 //
@@ -114,14 +114,14 @@ func (t *Hashes) hashInput(k *bmv2json.Calculation, inputs []bmv2json.CalcInput)
 	}
 }
 
-// hashInputEach does the same for a checksum, where packets with all headers have already been
-// handled.
+// hashInputEach does the work of hashInput for a checksum. Packets with all headers have already
+// been handled.
 func (t *Hashes) hashInputEach(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	t.checkLength(k, inputs)
 	t.putEach(k, inputs)
 }
 
-// checkLength refuses an input that is longer than a hash accepts.
+// checkLength refuses an input that is longer than MaxHashInput.
 func (t *Hashes) checkLength(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	if n := (analysis.InputBits(inputs) + 7) / 8; n > memory.MaxHashInput {
 		ir.Refuse(k.Path,
@@ -235,7 +235,7 @@ func (t *Hashes) putEach(k *bmv2json.Calculation, inputs []bmv2json.CalcInput) {
 	t.Emit(asm.Add.Imm(code.Temp, 7), asm.RSh.Imm(code.Temp, 3))
 }
 
-// putInput puts one input after those before it. For impossible packets it jumps to never.
+// putInput appends one input. It jumps to never for packets that cannot exist.
 func (t *Hashes) putInput(in *bmv2json.CalcInput, where, never string) {
 	fixedWidth := func(in *bmv2json.CalcInput) {
 		for _, p := range t.pieces(in, where) {
@@ -276,8 +276,7 @@ func (t *Hashes) putBits() {
 	t.Store(asm.R0, t.HashIn, asm.R1, 8)
 }
 
-// putVarbitInput puts a header's field of variable length after what was before it, as many bytes
-// as it has.
+// putVarbitInput appends the bytes that a header's field of variable length currently has.
 func (t *Hashes) putVarbitInput(h *bmv2json.Header, never string) {
 	const bytes = eachBits / 8
 	l, end := t.Layout.Types[h.Type], t.NewLabel("varbit")

@@ -22,7 +22,7 @@ func (t *Headers) Deparse(drop string) {
 		ir.Refuse(d.Primitives[0].Path, "a primitive in a deparser")
 	}
 	t.Where = d.Path
-	// How long will they be?
+	// Compute the total length of the new headers.
 	t.Emit(asm.Mov.Imm(code.Entry, 0))
 	most := 0
 	for _, h := range d.Order {
@@ -93,7 +93,7 @@ func (t *Headers) deparseByCopy(d *bmv2json.Deparser, drop string) {
 			t.Bind(rests)
 			t.Emit(asm.Add.Imm(code.Entry, int32(size)))
 		} else {
-			t.Emit(asm.JGT.Imm(code.Temp, int32(room), drop)) // never: for the verifier
+			t.Emit(asm.JGT.Imm(code.Temp, int32(room), drop)) // never true; needed by the verifier
 			t.Emit(asm.Mov.Reg(asm.R3, code.PHV), asm.Add.Reg(asm.R3, code.Temp))
 			if h.Type.VL >= 0 {
 				t.putVarbit(h, drop)

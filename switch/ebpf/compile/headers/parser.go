@@ -16,8 +16,8 @@ import (
 // Temp the number of bytes. The verifier knows that Temp is at most the buffer's size, so all bytes
 // before Temp are known to be in the PHV.
 
-// Parse emits the parser. It leaves the cursor in PHVHead, parser_error set, and sets the fields of
-// every header that was not extracted to 0.
+// Parse emits the parser. It leaves the cursor in PHVHead and sets parser_error. It sets the fields
+// of all headers that were not extracted to 0.
 func (t *Headers) Parse() {
 	if len(t.Prog.Parsers) == 0 {
 		ir.Refuse("parsers", "a program without a parser")
@@ -79,7 +79,7 @@ func (t *Headers) parserError(name string) {
 	t.Jump("parse.error")
 }
 
-// available makes sure that bytes at offset off from the cursor are there.
+// available makes sure that the frame has that many bytes at offset off from the cursor.
 //
 // A parser that loops without a stack may reach the end of the buffer before the end of the frame.
 // The program cannot continue then, so it drops the frame.

@@ -10,10 +10,10 @@ import (
 )
 
 // Blocks that rest in the frame. Normally, a value of 1,024 bytes is copied from the frame to the
-// PHV, from there to a register, and back to the frame, which still has it. If a program only reads
-// registers into a block's fields and writes registers with them, each field stays in the frame
-// until a register is read into it. A register is written straight from the frame, and fields that
-// still rest there are not written with the headers.
+// PHV, from there to a register, and back to the frame, which still contains it. If a program only
+// reads registers into a block's fields and writes registers with them, each field stays in the
+// frame until a register is read into it. A register is written straight from the frame, and fields
+// that still rest there are not written with the headers.
 //
 // A block has a mask in the PHV, with a bit for each field that rests. Such a field is in the frame
 // (Plan.BlockAt says where), and its place in the PHV has no meaningful content. Resting fields are
@@ -101,8 +101,8 @@ func (t *Headers) SettleAll() {
 	}
 }
 
-// settleElsewhere settles a block that will leave from a different place in the frame than where it
-// rests. Entry is the place from which it leaves.
+// settleElsewhere settles a block that will leave from a different place in the frame than the one
+// in which it rests. Entry is the place from which it leaves.
 func (t *Headers) settleElsewhere(h *bmv2json.Header) {
 	r := t.RestsIn(h)
 	if r == nil {
@@ -129,8 +129,8 @@ func (t *Headers) ifResting(h *bmv2json.Header, rests string) {
 	}
 }
 
-// ReloadBlock restores a block's fields from the frame, as when it was extracted, or 0 if it is not
-// valid.
+// ReloadBlock restores a block's fields from the frame, as when the block was extracted, or sets
+// them to 0 if the block is not valid.
 func (t *Headers) ReloadBlock(h *bmv2json.Header, drop string) {
 	absent := t.NewLabel("absent")
 	if r := t.RestsIn(h); r != nil { // all fields rest again, as when the block was extracted

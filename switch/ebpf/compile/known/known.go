@@ -22,7 +22,8 @@ type Table struct {
 // Entry is an entry's action and arguments.
 type Entry struct{ Params [][]byte }
 
-// Range is the keys from From on, until the next range, and their word; 0: there is no entry.
+// Range is the keys from From to the beginning of the next range, and the word of their entry; 0:
+// they have no entry.
 type Range struct {
 	From, Word uint64
 }

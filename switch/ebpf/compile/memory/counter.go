@@ -18,7 +18,7 @@ type CounterPlan struct {
 	CPUs, Apart int
 }
 
-// Copies are the places of a cell's copies, the control plane's last.
+// Copies are the places of a cell's copies, the control plane's copy last.
 func (c CounterPlan) Copies(index int) (at []int) {
 	for i := range c.CPUs + 1 {
 		at = append(at, c.At(index)+i*c.Apart)

@@ -16,8 +16,8 @@ import (
 // Layout of a copy.
 const (
 	CustomStart = 0
-	CustomFinal = 8              // the result is XORed with it
-	CustomTurn  = 16             // 1: the result is bit-reversed before that
+	CustomFinal = 8              // the number with which the result is XORed
+	CustomTurn  = 16             // 1: the result is bit-reversed before the XOR
 	CustomIn    = 24             // replacement of each input byte
 	CustomTable = CustomIn + 256 // 8 bytes for each byte
 	CustomCopy  = CustomTable + 256*8

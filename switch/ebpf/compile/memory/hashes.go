@@ -26,7 +26,7 @@ type crc struct {
 	poly      uint64
 	Reflected bool
 	Start     uint64
-	Final     uint64 // the result is XORed with it
+	Final     uint64 // the number with which the result is XORed
 }
 
 // CRCs are the checks, by the names that HashAlgorithms gives them.

@@ -56,11 +56,11 @@ const (
 
 // A slot of the ring that XDP and tc share: its number, what to do, and the PHV.
 const (
-	// a NAPI poll is 64 frames, and tc sees each before the next one is polled on that CPU
+	// enough: a NAPI poll takes 64 frames, and tc sees each frame before its CPU polls the next one
 	ResumeSlots = 512
 
-	// 8 bytes: the run number that filled it; 0 if it is free; -1 while it is being filled or
-	// emptied
+	// 8 bytes: the run number under which the slot was filled; 0 if the slot is free; -1 while it
+	// is being filled or emptied
 	SlotNumber = 0
 	SlotKind   = 8 // 4 bytes
 	SlotPHV    = 16

@@ -9,7 +9,7 @@ package memory
 //
 //	0    8 bytes  1 if it is configured
 //	8   32 bytes  the peak bucket: tokens a second, burst, tokens, and how many
-//	              tokens were made since the clock's zero, of which it has its share
+//	              tokens its rate had made from the clock's zero to the last refill
 //	40  32 bytes  the committed bucket
 const (
 	MeterSet    = 0

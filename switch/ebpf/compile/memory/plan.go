@@ -31,7 +31,7 @@ type Plan struct {
 	Mode, Contended int
 	// in the state: how many bytes of stripes are held by a packet that is taking all stripes
 	Taking    int
-	Stripes   int // in the state
+	Stripes   int // in the state: the stripes of all families
 	Registers []ArrayPlan
 	Counters  []CounterPlan
 	Meters    []ArrayPlan
@@ -56,7 +56,7 @@ type Plan struct {
 
 	Scratch, ScratchEnd int // words for arithmetic on wide values (ir/wide.go)
 	operations          map[*bmv2json.Primitive]*bmv2json.Expr
-	fieldsRead          analysis.ReadFields // by anything
+	fieldsRead          analysis.ReadFields // fields that anything in the program reads
 
 	LateClock bool // the clock is read only when a packet needs it
 

@@ -21,13 +21,13 @@ const (
 // scanPlan says where a table's lists are. An entry is a pair of words for each word of the key
 // (value and mask, or the two bounds of a range), then its word.
 type scanPlan struct {
-	Words  int // of the key
+	Words  int // words of 64 bits in the key
 	Ranges []bool
-	Entry  int // bytes
+	Entry  int // bytes of an entry
 	Max    int // entries of one copy
 	Copies int
-	List   int // in the state
-	Head   int // in the state: number of entries (32 bits), and the number of the first one
+	List   int // in the state: the copies of the list
+	Head   int // in the state: number of entries (32 bits), and the index of the first entry
 }
 
 func (p *Plan) planScan(t *TablePlan) *scanPlan {

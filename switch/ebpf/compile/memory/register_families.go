@@ -36,8 +36,8 @@ const (
 	StripeBytes  = 64 // a cache line: the lock, and after it the version
 )
 
-// planFamilies finds which registers belong together, by how the program computes their indices:
-// from the same field, or from a multiple of the same field plus less than one multiple. This is a
+// planFamilies finds which registers belong together, by how the program computes their indices: as
+// the same field, or as a factor times the same field plus a number below the factor. This is a
 // guess, made once for all programs that are compiled from the plan. Whether a program's packets
 // really conform to it is checked when the program is compiled (findNeeds).
 func (p *Plan) planFamilies() {

@@ -50,7 +50,7 @@ func (p *Plan) planWide(take func(int) int) {
 }
 
 // Operands are the expressions that a primitive computes. A statement that stores more than 64 bits
-// wants as many words as it stores.
+// needs as many words as it stores.
 func (p *Plan) Operands(q *bmv2json.Primitive) (out []ir.Operand) {
 	if _, ok := arithmetic[q.Op]; ok {
 		return []ir.Operand{ir.NewOperand(p.ArithmeticOf(q), ir.WordsOf(q.Args[0].Width))}
@@ -82,7 +82,7 @@ var arithmetic = map[string]bmv2json.ExprOp{
 	"shift_left": bmv2json.OpShl, "shift_right": bmv2json.OpShr,
 }
 
-// ArithmeticOf is the operation of such a primitive as an expression.
+// ArithmeticOf is the operation of a P4_14 arithmetic primitive as an expression.
 func (p *Plan) ArithmeticOf(q *bmv2json.Primitive) *bmv2json.Expr {
 	if e, ok := p.operations[q]; ok {
 		return e

@@ -4,7 +4,7 @@ import (
 	"runtime"
 )
 
-// Behind Plan.Epoch.
+// Offsets from Plan.Epoch in the state.
 const (
 	EpochDropped = 8  // number of packets that were dropped because of Barrier
 	OldestEpoch  = 16 // packets that began in an earlier epoch may not use the registers

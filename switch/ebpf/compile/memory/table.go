@@ -45,10 +45,10 @@ type TablePlan struct {
 	KeyBytes  int
 	Parts     []KeyPart // by key
 	Bits      int       // LookupArray: bits of the whole key
-	Direct    int       // in the state
+	Direct    int       // LookupArray: the array, in the state
 	Scan      *scanPlan
 	Inline    bool
-	Slots     int // in the state
+	Slots     int // in the state: the entries' slots
 	SlotSize  int
 	SlotCount int
 	Counter   int         // offset of the counter in the slot; -1: none
@@ -65,9 +65,12 @@ type TablePlan struct {
 
 // KeyPart is the place of a key field in the key.
 type KeyPart struct {
-	At    int // bytes from the key's start; LookupArray: bits to the left
-	Size  int // bytes
-	Shift int // LookupTrie: bits to the left, so that a prefix starts on a byte
+	// bytes from the key's start; LookupArray: the number of bits by which the field is shifted
+	// left
+	At   int
+	Size int // bytes
+	// LookupTrie: bits by which the field is shifted left, so that a prefix starts on a byte
+	Shift int
 }
 
 const slotCounter = 0 // the counter is at a slot's start

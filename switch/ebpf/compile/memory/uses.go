@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Unread reports whether an assignment to a place can be left out: it is metadata of the program's
-// own that nothing reads.
+// Unread reports whether an assignment to a place can be left out, because the place is in the
+// program's own metadata and nothing reads it.
 func (p *Plan) Unread(dst *bmv2json.Expr) bool {
 	if dst.Op != bmv2json.OpField || dst.Field.IsValidity() || !dst.Field.Header.Metadata ||
 		slices.Contains(analysis.StandardHeaders, dst.Field.Header.Name) {
@@ -40,7 +40,7 @@ func (p *Plan) ReadsPacketLength() bool {
 		p.Reads(p.Std.PacketLength)
 }
 
-// ParserTouches reports for fields whether the parser may read or set them.
+// ParserTouches returns a function that reports whether the parser may read or set a field.
 func (p *Plan) ParserTouches() func(off int) bool {
 	set := map[int]bool{}
 	see := func(e *bmv2json.Expr) {
@@ -89,8 +89,8 @@ func (p *Plan) ReadsQueueDepth() bool {
 	return slices.ContainsFunc(p.QueueDepths(), p.Reads)
 }
 
-// QueueDepths are the fields for that. This engine reports the same depth for a packet entering and
-// leaving the queue.
+// QueueDepths are the fields for queue depths. This engine reports the same depth for a packet
+// entering and leaving the queue.
 func (p *Plan) QueueDepths() []bmv2json.FieldRef {
 	var out []bmv2json.FieldRef
 	for _, r := range []bmv2json.FieldRef{p.Std.EnqDepth, p.Std.DeqDepth} {

@@ -13,10 +13,12 @@ import (
 // SetPlan is the place of a value set.
 type SetPlan struct {
 	Source *bmv2json.ValueSet
-	Size   int    // highest number of members
-	Words  int    // of a member
-	At     int    // the word: the number of members, and 1 << 32 if they are in the second copy
-	Lists  [2]int // the copies: for each member its words and then their masks
+	Size   int // highest number of members
+	Words  int // words of 64 bits in a member's key
+	// the word that packets read first: the number of members, plus 1 << 32 if the second copy is
+	// the current one
+	At    int
+	Lists [2]int // the copies: for each member its words and then their masks
 }
 
 // maxSetMembers is the largest set: its members are compared one after the other.

@@ -50,9 +50,10 @@ type maker struct {
 	variants map[string][]ir.Facts
 	asked    map[bmv2json.Node]map[int]bool // fields that a node and the nodes after it may test
 	every    map[bmv2json.Node]bool         // nodes from which on any field may be tested
-	often    map[bmv2json.Node]map[int]bool // of these, the fields that many later conditions test
-	reads    map[int]bool                   // fields that the code under translation reads
-	steps    int
+	// of the fields in asked, those that many later conditions test
+	often map[bmv2json.Node]map[int]bool
+	reads map[int]bool // fields that the code under translation reads
+	steps int
 }
 
 // tooManySteps ends the making of steps.
@@ -66,13 +67,13 @@ type finder struct {
 	ranges map[int]affine.Form // possible values of metadata, by its place
 }
 
-// Options are the inputs of steps besides the program.
+// Options are the inputs of Find in addition to the program.
 type Options struct {
 	// maximum number of steps for a place, which differ in what is known there
 	Variants  int
 	Known     map[int]known.Table // by Table.Index: content of tables
 	Unlocked  bool                // packets that only read registers take no lock
-	Overtaken bool                // see Settings
+	Overtaken bool                // see emit.Settings
 }
 
 // Find finds the steps of a program's pipeline.

@@ -17,7 +17,7 @@ type Needs struct {
 	Families []Need // by family
 	// some index may depend on other values than those at that step
 	unknown bool
-	// how many cells of the single family it reads at most, and whether it writes any
+	// the most cells of the single family that a packet reads, and whether it writes any
 	singleReads  int
 	singleWrites bool
 }
@@ -312,7 +312,7 @@ func (n *Needs) FamiliesToLock() (list []int, ok bool) {
 }
 
 // familiesToRead returns the families whose versions tell a read-only packet whether its reads were
-// consistent; false if it cannot know.
+// consistent; false if the packet cannot know that.
 func (n *Needs) familiesToRead() (list []int, ok bool) {
 	if n == nil || n.unknown {
 		return nil, false

@@ -14,7 +14,7 @@ const (
 	// a condition without "and", "or" and "not": Next has the steps for true and for false
 	StepTest
 	StepSet       // a field gets a constant
-	StepPrimitive // Next is one
+	StepPrimitive // Next has one step
 	StepTable
 	// Next has the step that reads registers without the lock, and the one that reads them with it
 	StepUnlocked
@@ -39,13 +39,13 @@ type Step struct {
 	Undo      *Unlocked // StepUnlocked, StepUndo
 	Spoilt    bool      // the step reads a wrong value on purpose, for tests
 
-	reads []int // fields, or ir.EveryField
+	reads []int // fields that the step reads, or ir.EveryField
 	sets  int   // the one field that the step always sets; -1: none
 	Dead  bool  // the value that it sets is never read
 
-	order  int    // its place
+	order  int    // the step's position in the topological order
 	Inside bool   // the packet has exclusive use of the registers here
-	Needs  *Needs // registers taken from here on; nil outside
+	Needs  *Needs // registers that a packet uses from here on; nil outside the locked section
 }
 
 // Outcomes are the steps after a table.

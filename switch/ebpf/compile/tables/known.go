@@ -9,8 +9,8 @@ import (
 )
 
 // lookupKnown leaves the word of the key's entry in Entry and goes to found, or goes to miss. If
-// the table has changed since, control continues after its code. For entries whose word has a
-// label, it goes to that label.
+// the table has changed since the program was compiled, control continues after this code. For
+// entries whose word has a label, it goes to that label.
 func (t *Tables) lookupKnown(tp *memory.TablePlan, known known.Table, labels map[uint64]string,
 	found, miss string) {
 	changed, join := t.NewLabel("changed"), t.NewLabel("known")
@@ -29,7 +29,7 @@ func (t *Tables) lookupKnown(tp *memory.TablePlan, known known.Table, labels map
 	t.Bind(changed)
 }
 
-// knownRange finds the range that contains R1.
+// knownRange emits the search for the range that contains the key in R1.
 func (t *Tables) knownRange(ranges []known.Range, narrow bool, labels map[uint64]string,
 	found, miss string) {
 	if len(ranges) == 1 {

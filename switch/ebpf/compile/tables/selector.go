@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// ChooseMember replaces the slot in Entry by a member's slot, if it is a group's. A packet for a
-// group without members goes to none.
+// ChooseMember replaces the slot in Entry by a member's slot, if the slot names a group. If the
+// group has no members, the packet goes to none.
 func (t *Tables) ChooseMember(tp *memory.TablePlan, none string) {
 	if tp.Source.Kind != bmv2json.TableIndirectWS {
 		return

@@ -26,7 +26,7 @@ func (t *Tables) CountHit(tp *memory.TablePlan, bad string) {
 }
 
 // SlotAddress turns the word in Entry into its slot's address, leaving the action's number in
-// PHVAction. A word that points nowhere goes to bad.
+// PHVAction. If the word points to no slot, it goes to bad.
 func (t *Tables) SlotAddress(tp *memory.TablePlan, bad string) {
 	t.Store(code.PHV, memory.PHVAction, code.Entry, 2)
 	t.Emit(asm.RSh.Imm(code.Entry, 16), asm.JGE.Imm(code.Entry, int32(tp.SlotCount), bad))
@@ -97,7 +97,7 @@ func (t *Tables) lookupMap(tp *memory.TablePlan, miss string) {
 	t.Load(code.Entry, asm.R0, 0, 8)
 }
 
-// trieKey stores a field big-endian, its first bit on a byte.
+// trieKey stores a field big-endian, so that its first bit starts a byte.
 func (t *Tables) trieKey(k *bmv2json.Key, p memory.KeyPart) {
 	n := ir.WordsOf(k.Width)
 	if ir.Wide(k.Width) {

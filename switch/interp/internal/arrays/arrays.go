@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Register is a register: its cells one after the other, each in Lanes lanes.
+// Register is a register array. Its cells follow each other, each in Lanes lanes.
 type Register struct {
 	Size, Width, Lanes int
 	Signed             bool
@@ -48,14 +48,15 @@ func (r *Register) Parse(b []byte) ([]uint64, error) {
 	return lanes, nil
 }
 
-// batch is how many cells are read or written while packets wait.
+// batch is the number of cells that a call reads or writes while it holds the lock that makes
+// packets wait.
 const batch = 1024
 
 // Set sets a cell.
 func (r *Register) Set(index int, value []uint64) { copy(r.Cells[index*r.Lanes:], value) }
 
-// AppendCells appends some cells to a slice, each big endian in (Width+7)/8 bytes. packets is held
-// while a packet is in the program.
+// AppendCells appends some cells to a slice, each big endian in (Width+7)/8 bytes. packets is the
+// mutex that is held while a packet is in the program.
 func (r *Register) AppendCells(to []byte, first, count int, packets *sync.Mutex) []byte {
 	to = slices.Grow(to, count*((r.Width+7)/8))
 	lanes := make([]uint64, 0, min(count, batch)*r.Lanes)

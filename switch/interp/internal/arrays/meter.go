@@ -18,17 +18,19 @@ type Meters struct{ cells []Meter }
 type Meter struct {
 	bytes  bool
 	config *target.MeterConfig
-	// The buckets of the peak and the committed rate.
+	// The bucket of the peak rate, and that of the committed rate.
 	buckets [2]bucket
 }
 
 type bucket struct {
-	rate, burst uint64 // tokens per second; tokens
+	rate, burst uint64 // in tokens per second; in tokens
 	tokens      uint64
-	made        uint64 // all tokens made since the clock's zero; tokens includes those made up to now
+	// tokens that the rate had made from the clock's zero to the last refill; field tokens already
+	// includes these
+	made uint64
 }
 
-// Configure sets the rates, with both buckets full. With nil the meter returns green.
+// Configure sets the rates, with both buckets full. If c is nil, the meter always returns green.
 func (m *Meter) Configure(c *target.MeterConfig) {
 	m.config = nil
 	if c == nil {
@@ -87,7 +89,7 @@ func CheckConfig(c *target.MeterConfig) error {
 	return nil
 }
 
-// Export is the configuration, or nil.
+// Export is the meter's configuration, or nil if it has none.
 func (m *Meter) Export() *target.MeterConfig {
 	if m.config == nil {
 		return nil
@@ -96,7 +98,7 @@ func (m *Meter) Export() *target.MeterConfig {
 	return &c
 }
 
-// Allocate makes room for meters of bytes, or of packets.
+// Allocate makes room for meters that count bytes, or otherwise packets.
 func (a *Meters) Allocate(size int, bytes bool) {
 	a.cells = make([]Meter, size)
 	for i := range a.cells {
@@ -115,5 +117,5 @@ func (a *Meters) ColorAt(i uint64, bytes int, now time.Duration) (color uint64, 
 	return a.cells[i].Color(bytes, now), true
 }
 
-// NewMeter makes a meter of bytes, or of packets.
+// NewMeter makes a meter that counts bytes, or otherwise packets.
 func NewMeter(bytes bool) *Meter { return &Meter{bytes: bytes} }

@@ -15,11 +15,10 @@ import (
 type Calculation struct {
 	inputs []calcInput
 	algo   Hash
-	// internet: algo is the Internet checksum
+	// internet is set if algo is the Internet checksum
 	internet bool
-	// If all inputs are fields and constants, their bit positions are known at compile time for the
-	// case that all their headers are valid: fixed lists the fields, and template has the
-	// constants.
+	// If all inputs are fields and constants, their bit positions are known at compile time if all
+	// their headers are valid: fixed lists the fields, and template has the constants.
 	fixed    []packet.WireField
 	template []byte
 	headers  []int
@@ -41,8 +40,8 @@ type calcInput struct {
 	lane    int
 	width   int
 	konst   []uint64
-	whole   bool // the whole header
-	vl      bool // a varbit field
+	whole   bool // the input is the whole header
+	vl      bool // the input is a varbit field
 	payload bool
 }
 

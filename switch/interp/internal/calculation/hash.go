@@ -19,8 +19,8 @@ var (
 	crc8Table  = straightTable[uint8](0x07)
 )
 
-// Algorithm returns the algorithm that p4c names so, or nil. The "custom" CRCs have BMv2's initial
-// parameters; CustomCRC makes others. Random numbers come from random.
+// Algorithm returns the algorithm to which p4c gives this name, or nil. The "custom" CRCs have
+// BMv2's initial parameters; CustomCRC makes others. Random numbers come from random.
 func Algorithm(name string, random *rand.PCG) Hash {
 	switch name {
 	case "crc32", "crc32_custom":
@@ -195,7 +195,8 @@ func crcWith(width int, c target.CRC) Hash {
 	}
 }
 
-// CustomCRC returns a CRC with other parameters, or nil if the algorithm has none.
+// CustomCRC returns the CRC of a custom algorithm with parameters c, or nil if the algorithm's
+// parameters cannot be changed.
 func CustomCRC(algo string, c target.CRC) Hash {
 	switch algo {
 	case "crc16_custom":

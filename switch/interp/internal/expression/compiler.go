@@ -6,12 +6,12 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 )
 
-// What expressions and statements are compiled into.
+// The types of functions into which expressions and statements are compiled.
 type (
 	// Number returns a number in one lane. The meaning of its upper bits depends on the function
 	// that compiled it.
 	Number func(*packet.State) uint64
-	// WideNumber sets all lanes that it gets to a number, as two's complement.
+	// WideNumber writes a number, as two's complement, to all lanes of its argument.
 	WideNumber func(*packet.State, []uint64)
 	// Condition reports whether a condition is true.
 	Condition func(*packet.State) bool
@@ -31,13 +31,14 @@ type Compiler struct {
 	registers []*arrays.Register // by Register.Index
 }
 
-// New makes the compiler of a program's expressions, which read registers, by Register.Index.
+// New makes the compiler of a program's expressions. registers are the arrays that the expressions
+// read, by Register.Index.
 func New(prog *bmv2json.Program, lay *packet.Layout, registers []*arrays.Register) *Compiler {
 	return &Compiler{Source: prog, Layout: lay, registers: registers}
 }
 
-// Scratch reserves lanes of scratch. Each wide operation has its own. Because nothing is shared,
-// nothing can be overwritten while in use.
+// Scratch reserves scratch lanes. Each wide operation has its own lanes, so none can overwrite
+// another's while they are in use.
 func (c *Compiler) Scratch(lanes int) (from, to int) {
 	from = c.Layout.ScratchLanes
 	c.Layout.ScratchLanes += lanes

@@ -41,7 +41,7 @@ func (c *Compiler) Union(e *bmv2json.Expr) func(*packet.State) []int {
 }
 
 // Index compiles a non-negative number that serves as an index: a value of 64 bits. The largest
-// value stands for all that do not fit (no array has that many elements).
+// 64-bit value stands for all greater numbers (no array has that many elements).
 func (c *Compiler) Index(e *bmv2json.Expr) Number {
 	r := interval.OfExpr(e)
 	if fits, _ := r.FitsWord(); fits { // negative numbers become large numbers
@@ -65,7 +65,7 @@ func (c *Compiler) Index(e *bmv2json.Expr) Number {
 	}
 }
 
-// IsMask reports whether v is a run of ones, and how many.
+// IsMask reports whether v consists of ones only, and how many.
 func IsMask(v *big.Int) (int, bool) {
 	if v.Sign() <= 0 {
 		return 0, false
@@ -179,7 +179,7 @@ func (c *Compiler) numberShifted(e *bmv2json.Expr, n int) Number {
 			return func(st *packet.State) uint64 {
 				x, y := l(st), r(st)
 				switch {
-				case y == 0: // BMv2 has no result: it stops with an assertion
+				case y == 0: // BMv2 returns no result: an assertion stops it
 					return 0
 				case div:
 					return x / y

@@ -23,7 +23,8 @@ func (c *Compiler) ExactLanes(e *bmv2json.Expr) int {
 func (c *Compiler) WideNumber(e *bmv2json.Expr, n int) WideNumber {
 	if fits, signed := interval.OfExpr(e).FitsWord(); fits && e.Op != bmv2json.OpConst {
 		if n == 1 && needsWide(e.Op) {
-			// Number would call WideNumber again for values that it cannot compute in one lane
+			// wideOnly comes first: for values that Number cannot compute in one lane, it would
+			// call WideNumber again
 			if f := c.wideOnly(e, n); f != nil {
 				return f
 			}

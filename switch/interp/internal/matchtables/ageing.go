@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// lookedAt is how many entries are examined while packets wait.
+// lookedAt is the number of entries that IdleEntries examines before it lets packets through.
 const lookedAt = 1024
 
 // SetIdleTimeout sets, or removes, the idle timeout of the entry that e identifies.
@@ -35,7 +35,8 @@ func (t *Table) SetIdleTimeout(e *target.TableEntry, timeout, now time.Duration)
 	return nil
 }
 
-// IdleTimeout is the timeout of the entry that e identifies, and how long ago a packet hit it.
+// IdleTimeout returns the timeout of the entry that e identifies, and the time since a packet last
+// hit the entry.
 func (t *Table) IdleTimeout(e *target.TableEntry,
 	now time.Duration) (timeout, since time.Duration, err error) {
 	have, err := t.LookupEntry(e)

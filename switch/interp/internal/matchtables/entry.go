@@ -22,13 +22,13 @@ type Call struct {
 
 // Entry is an entry of a table. The part that packets read changes only under Table.packets.
 type Entry struct {
-	Own    *Call // nil in indirect tables, which set one of the next two
+	Own    *Call // nil in an indirect table, whose entries have a member or a group instead
 	member *member
 	group  *group
 
 	Counter target.CounterData
 	Meter   *arrays.Meter
-	age     target.Ageing // Hit is written by packets
+	age     target.Ageing // packets write age.Hit
 
 	match    []target.FieldMatch
 	priority int
@@ -36,9 +36,9 @@ type Entry struct {
 	Handle   int // identifies the entry in events
 	isConst  bool
 
-	value, mask []uint64 // by lane of the key; value is under mask
+	value, mask []uint64 // by lane of the key; bits of value outside mask are 0
 	plen        int
-	same        *Entry // the next best entry with this value and mask
+	same        *Entry // the next best entry with the same value and mask
 }
 
 // Call returns the action of an entry; nil if the entry refers to an empty group.
@@ -115,7 +115,7 @@ func (e *Entry) export() target.TableEntry {
 	return out
 }
 
-// retain counts the references to a member or group.
+// retain adds to the reference count of the entry's member or group.
 func (e *Entry) retain(by int) {
 	switch {
 	case e.member != nil:
@@ -138,7 +138,7 @@ func (e *Entry) id() string {
 type member struct {
 	id   uint32
 	do   *Call
-	refs int // entries and groups that refer to it
+	refs int // number of entries and groups that refer to the member
 }
 
 // group is a group of members. Its buckets are in the order of the members' ids, and each member

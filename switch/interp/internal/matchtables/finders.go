@@ -67,7 +67,7 @@ type finder interface {
 	remove(e *Entry)
 }
 
-// exactFinder is one map.
+// exactFinder finds entries in a single map.
 type exactFinder struct{ m lookupMap }
 
 func (f *exactFinder) find(key []uint64) *Entry { return f.m.get(key) }
@@ -112,7 +112,7 @@ type maskGroup struct {
 	plen  int
 	best  int // the largest priority in the group
 	m     lookupMap
-	words *WordMap    // m, if keys have one lane
+	words *WordMap    // the same map as m, if keys have one lane
 	prio  map[int]int // the number of entries of each priority
 }
 

@@ -11,8 +11,9 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// NewTable makes an empty table. Its entries refer to members and groups of profile; nil: they have
-// actions of their own. packets is held while a packet is in the program.
+// NewTable makes an empty table. Its entries refer to members and groups of profile or, if that is
+// nil, have actions of their own. packets is the mutex that is held while a packet is in the
+// program.
 func NewTable(src *bmv2json.Table, lay *packet.Layout, profile *ActionProfile, packets *sync.Mutex) *Table {
 	t := &Table{Source: src, packets: packets, byMatch: map[string]*Entry{},
 		idle: map[*Entry]struct{}{}, counters: src.WithCounters, ages: src.SupportTimeout,
@@ -61,8 +62,8 @@ func (t *Table) Lookup(st *packet.State) *Entry {
 	return t.find.find(t.buildKey(st))
 }
 
-// SoleKey describes the key of a table that has one exact key, a whole field of up to 64 bits: the
-// map, the field's lane, and the header that must be valid, or -1.
+// SoleKey describes the key of a table that has one exact key, a whole field of up to 64 bits. It
+// returns the map, the field's lane, and the header that must be valid, or -1.
 func (t *Table) SoleKey() (words *WordMap, lane, header int, ok bool) {
 	if t.words == nil || len(t.keys) != 1 {
 		return nil, 0, 0, false

@@ -19,7 +19,8 @@ type ActionProfile struct {
 	groups  map[uint32]*group
 }
 
-// NewActionProfile makes an empty action profile; selector is nil if it is not a selector.
+// NewActionProfile makes an empty action profile; selector is the hash of an action selector, and
+// nil for an action profile.
 func NewActionProfile(src *bmv2json.ActionProfile, selector *calculation.Calculation,
 	packets *sync.Mutex) *ActionProfile {
 	return &ActionProfile{src: src, calc: selector, packets: packets, members: map[uint32]*member{},

@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 )
 
-// OnlyAction returns the action of a table that can run no other: it has no keys, and its default
-// entry is part of the program. It is nil for other tables.
+// OnlyAction returns the action of a table that has only one: the table has no keys, and its
+// default entry is fixed in the program. For other tables it returns nil.
 func (t *Table) OnlyAction() *bmv2json.Action {
 	d := t.Source.Default
 	if len(t.keys) > 0 || d == nil || !d.ConstEntry || len(d.Params) > 0 || t.actionProfile != nil {
@@ -39,7 +39,7 @@ type Table struct {
 
 	counters  bool
 	ages      bool // entries may have idle timeouts
-	Records   bool // it has direct counters, ages or has a meter: RecordHit has something to do
+	Records   bool // the table has direct counters, a meter or ageing, so RecordHit must be called
 	meter     *bmv2json.Meter
 	meterLane int
 	meterMask uint64
@@ -93,7 +93,7 @@ type keySource struct {
 	kind   bmv2json.MatchKind
 	lane   int
 	lanes  int
-	header int // if it is invalid the key is 0; -1 for metadata
+	header int // if this header is invalid, the key is 0; -1 for metadata
 	valid  int // for a validity key, the header; otherwise -1
 	width  int
 	to     int

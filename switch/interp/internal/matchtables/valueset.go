@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// ValueSet is a parser value set. Its members are compared under their own mask and under that of
-// the transition.
+// ValueSet is a parser value set. A member is compared to a key under its own mask and under the
+// transition's mask.
 type ValueSet struct {
 	Source  *bmv2json.ValueSet
 	given   [][]target.FieldMatch
@@ -72,7 +72,7 @@ func KeyMask(widths []int) []uint64 {
 	return out
 }
 
-// Set replaces the members; packets is held while a packet is in the program.
+// Set replaces the members; packets is the mutex that is held while a packet is in the program.
 func (s *ValueSet) Set(members [][]target.FieldMatch, packets *sync.Mutex) error {
 	if len(members) > s.Source.MaxSize {
 		return fmt.Errorf("value set %q: %d members where %d fit: %w", s.Source.Name, len(members),

@@ -6,7 +6,7 @@ import "math/rand/v2"
 // full. A look-up mostly touches one cache line. Keys are hashed with a random number, so nobody
 // can choose colliding keys.
 type WordMap struct {
-	slots  []wordSlot // a power of two
+	slots  []wordSlot // their number is a power of two
 	shift  uint       // 64 minus the number of bits of an index
 	factor uint64
 	used   int
@@ -82,7 +82,7 @@ func (m *WordMap) remove(key uint64) {
 		}
 	}
 	for j := (i + 1) & mask; m.slots[j].e != nil; j = (j + 1) & mask {
-		// the distance from its own slot is at least that from the gap, so it may move there
+		// entry j is at least as far from its own slot as from the gap, so it may move into the gap
 		if (j-m.at(m.slots[j].key))&mask >= (j-i)&mask {
 			m.slots[i], i = m.slots[j], j
 		}

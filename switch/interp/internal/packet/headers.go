@@ -71,7 +71,7 @@ func (st *State) AssignUnion(dst, src []int) {
 	}
 }
 
-// EqualHeaders reports whether two headers of one type are valid and have equal fields.
+// EqualHeaders reports whether two headers of the same type are both valid and have equal fields.
 func (st *State) EqualHeaders(x, y int) bool {
 	if x < 0 || y < 0 || !st.Valid[x] || !st.Valid[y] {
 		return false

@@ -14,11 +14,11 @@ type State struct {
 	Varbits       [][]byte // by header: content of its varbit field
 
 	Parameters []uint64 // the parameters of the running action
-	Scratch    []uint64 // for the wide expressions
-	Input      []byte   // for the inputs of a calculation
+	Scratch    []uint64 // lanes for the results of wide expressions
+	Input      []byte   // buffer for the joined inputs of a calculation
 
 	Frame       []byte        // the whole packet as it entered this pass of the parser
-	Offset      int           // number of its bytes that the parser has passed
+	Offset      int           // number of bytes of Frame that the parser has passed
 	Payload     []byte        // the part that the parser did not consume
 	Now         time.Duration // the clock during this packet
 	IngressPort uint32
@@ -28,8 +28,8 @@ type State struct {
 	// queue
 	Priority   int
 	EnqueuedAt time.Duration
-	kept       []byte // memory for the bytes of a waiting packet
-	// in events: its name, and the number of copies so far
+	kept       []byte // memory to which OwnFrame copies the bytes of a waiting packet
+	// the packet's name in events, and the number of its copies so far
 	Name           Name
 	Copies         *uint64
 	ReceivedLength int // bytes
@@ -39,12 +39,13 @@ type State struct {
 	Length     int
 	TruncateTo int // bytes to which the packet is cut on its way out
 
-	Exited          bool
-	Dropped         bool // an assertion failed
-	JumpTarget      int  // the next statement of the action, if a primitive has set it; otherwise -1
-	Cloning         bool
-	CloneSession    uint32
-	CloneList       int // field lists: of a clone, a resubmit, a recirculation; 0: none
+	Exited       bool
+	Dropped      bool // an assertion failed
+	JumpTarget   int  // the next statement of the action, if a primitive has set it; otherwise -1
+	Cloning      bool
+	CloneSession uint32
+	// the next three: field list of a clone, a resubmit, a recirculation; 0: none
+	CloneList       int
 	ResubmitList    int
 	RecirculateList int
 	DigestList      int
@@ -79,7 +80,7 @@ func (st *State) Clear() {
 	st.RecirculateList = 0
 }
 
-// ClearRequests clears the program's requests for after the pipeline.
+// ClearRequests clears the requests that the target serves after the pipeline.
 func (st *State) ClearRequests() {
 	st.Cloning, st.CloneSession, st.CloneList, st.ResubmitList, st.DigestList = false, 0, 0, 0, 0
 }
@@ -106,7 +107,8 @@ func (st *State) CutPayload() []byte {
 	return st.Payload[:min(len(st.Payload), st.TruncateTo)]
 }
 
-// OwnFrame copies the packet's bytes, because the caller owns those that it came in.
+// OwnFrame copies the packet's bytes into memory of the State, because the caller owns the bytes
+// that it passed in.
 func (st *State) OwnFrame() {
 	n := len(st.Frame)
 	st.kept = append(append(st.kept[:0], st.Frame...), st.Payload...)

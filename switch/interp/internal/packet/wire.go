@@ -61,8 +61,8 @@ func WriteFields(b []byte, lanes []uint64, fields []WireField) {
 	}
 }
 
-// NewWireField makes the field in a lane, width bits wide, that begins at bit off of the header on
-// the wire.
+// NewWireField makes a field that is width bits wide. On the wire it begins at bit off of the
+// header; in memory it is in a lane.
 func NewWireField(lane, off, width int) WireField {
 	return WireField{kind: kindOf(off, width), Lane: lane, Offset: off, firstByte: off / 8,
 		Width: width}
@@ -72,7 +72,7 @@ func NewWireField(lane, off, width int) WireField {
 type WireField struct {
 	kind      bitsKind
 	Lane      int // from the header's base
-	Offset    int // first bit
+	Offset    int // first bit, from the header's start
 	firstByte int // Offset/8
 	Width     int
 }

@@ -11,15 +11,15 @@ import (
 // Observer reports packets' processing to a listener and a trace. Either may be missing.
 type Observer struct {
 	events   Listener
-	arrived  uint64 // packets received so far, for names
+	arrived  uint64 // packets received so far, for their names
 	eventful bool   // the listener wants the events of the present packet
 
 	onTrace func(string)
-	traced  uint64 // packets received since tracing began, for numbers
+	traced  uint64 // packets received since tracing began, for their numbers in the trace
 	tracing uint64 // the number of the present packet
 }
 
-// New makes an observer. nil: no listener, or no trace.
+// New makes an observer. events is nil without a listener, and trace is nil without a trace.
 func New(events Listener, trace func(string)) *Observer {
 	return &Observer{events: events, onTrace: trace}
 }

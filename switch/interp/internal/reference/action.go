@@ -11,7 +11,7 @@ type Action struct {
 	Source     *bmv2json.Action
 	Statements []expression.Statement // one for each primitive
 	Parameters []packet.Parameter
-	Stops      bool // an exit within it may end the pipeline
+	Stops      bool // an exit within the action may end the pipeline
 
 	jumps bool
 }

@@ -13,8 +13,8 @@ import (
 type Checksum struct {
 	id     int
 	calc   *calculation.Calculation
-	cond   expression.Condition // nil: always
-	header int                  // of the target
+	cond   expression.Condition // nil: the checksum always applies
+	header int                  // header of the checksum's field
 	lane   int
 	mask   uint64
 }

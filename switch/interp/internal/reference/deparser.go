@@ -9,10 +9,10 @@ import (
 
 // Deparser is a compiled deparser.
 type Deparser struct {
-	id     int // in events
+	id     int // the deparser's id in events
 	obs    *packetevents.Observer
 	order  []int
-	ids    []int // of the headers, in events
+	ids    []int // the headers' ids in events
 	do     []expression.Statement
 	update []*Checksum
 }

@@ -62,8 +62,8 @@ func (c *Compiler) externCall(p *bmv2json.Primitive) expression.Statement {
 	return c.checksumCall(p)
 }
 
-// checksumCall compiles the methods of InternetChecksum. The stored sum is RFC 1071's before the
-// complement.
+// checksumCall compiles the methods of InternetChecksum. The stored sum is that of RFC 1071 before
+// it is complemented.
 func (c *Compiler) checksumCall(p *bmv2json.Primitive) expression.Statement {
 	arg, at := p.Args, c.checksums[p.Args[0].Extern.Index]
 	switch p.Op {
@@ -132,8 +132,8 @@ func listBits(list *bmv2json.Expr) (bits int) {
 func (c *Compiler) bitString(list *bmv2json.Expr) func(*packet.State) []byte {
 	type part struct {
 		v        expression.WideNumber
-		from, to int // of scratch
-		at       int // bits
+		from, to int // scratch lanes
+		at       int // position in bits
 		width    int
 	}
 	bits := listBits(list)

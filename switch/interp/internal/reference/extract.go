@@ -37,8 +37,8 @@ func (c *Compiler) extract(o *bmv2json.ParserOp) parseOp {
 	}
 }
 
-// nextHeaders returns the headers of the stack that is extracted into, as name gives them, and the
-// index in State.StackCounters of the number of elements in use.
+// nextHeaders returns what name returns for each header of the stack that an extraction fills, and
+// the index in State.StackCounters of the stack's number of elements in use.
 func (c *Compiler) nextHeaders(o *bmv2json.ParserOp, name func(*bmv2json.Header) int) (at int, names []int) {
 	if o.Stack != nil {
 		for _, h := range o.Stack.Headers {

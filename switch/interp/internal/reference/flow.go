@@ -31,8 +31,9 @@ type node struct {
 	next  *node
 }
 
-// choice gives the node after a table. If an action ran, it is in hit or miss, by Action.Index.
-// Otherwise it is none (the entry has an empty group) or missed (the table has no default entry).
+// choice has the possible next nodes after a table. If an action ran, the next node is in hit or
+// miss, by Action.Index. Otherwise it is none (the entry has an empty group) or missed (the table
+// has no default entry).
 type choice struct {
 	t            *matchtables.Table
 	hit, miss    []*node
@@ -154,8 +155,8 @@ func (f *flowCompiler) node(n bmv2json.Node) *node {
 	return out
 }
 
-// action makes the node of an action that runs unconditionally. If it stands for a table, the table
-// is reported first.
+// action makes the node of an action that runs unconditionally. If of is not nil, the action stands
+// for that table, which is reported first.
 func (f *flowCompiler) action(a *Action, of *bmv2json.Table, next *node) *node {
 	out := &node{do: a.Run, stops: a.Stops, next: next}
 	if of != nil {
@@ -170,8 +171,8 @@ func (f *flowCompiler) action(a *Action, of *bmv2json.Table, next *node) *node {
 }
 
 // table makes the node of a table and its successors. If several tables share an action profile, a
-// member may name an action object that p4c made for another table; by its name it is the same
-// action.
+// member may name an action object that p4c made for another table; it is the same action if its
+// name is the same.
 func (f *flowCompiler) table(t *matchtables.Table) *node {
 	if a := t.OnlyAction(); a != nil && !f.c.Observer.HasTrace() {
 		return f.action(f.c.Actions[a.Index], t.Source, f.node(t.AfterMiss(0)))

@@ -13,7 +13,7 @@ import (
 
 // Parser is a compiled parser.
 type Parser struct {
-	id     int // in events
+	id     int // the parser's id in events
 	obs    *packetevents.Observer
 	init   *parseState
 	verify []*Checksum
@@ -31,12 +31,12 @@ type parseState struct {
 	cases []parseCase
 	// the cases, if one is set and no case is a value set
 	plain []plainCase
-	then  *parseState // if no case matches; nil accepts
+	then  *parseState // the state if no case matches; nil accepts
 }
 
 type keyPart struct {
 	get       func(*packet.State, []uint64) uint64 // sets the part's lanes; returns an error
-	from, to  int                                  // of the key's lanes
+	from, to  int                                  // range of the part's lanes in the key
 	lookahead bool
 }
 
@@ -46,7 +46,7 @@ type plainCase struct {
 }
 
 type parseCase struct {
-	value, mask []uint64 // by lane of the key; the value is masked
+	value, mask []uint64 // by lane of the key; bits of value outside mask are 0
 	set         *matchtables.ValueSet
 	next        *parseState
 }

@@ -140,7 +140,7 @@ func (p *Program) Allocate(prog *bmv2json.Program) {
 	}
 }
 
-// maxState bounds the total size of a program's registers, counters and meters, in bytes. The Go
-// runtime ends a process that gets no more memory, so larger programs are refused first; such a
-// size is probably a mistake. While a program is replaced, there are two.
+// maxState bounds the total size of a program's registers, counters and meters, in bytes. Larger
+// programs are refused because the Go runtime ends a process that gets no more memory, and such a
+// size is probably a mistake. While a program is replaced, both programs take memory.
 const maxState = 1 << 30

@@ -78,7 +78,8 @@ func (c *Compiler) registerWrite(p *bmv2json.Primitive) expression.Statement {
 	}
 }
 
-// samePlace reports the lane of a field that is exactly width bits.
+// samePlace returns the lane of a field with a fixed place that is exactly width bits wide; false
+// for other expressions.
 func (c *Compiler) samePlace(e *bmv2json.Expr, width int) (int, bool) {
 	if e.Op != bmv2json.OpField || e.Field.IsValidity() || e.Width != width {
 		return 0, false

@@ -7,8 +7,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/refusal"
 )
 
-// request compiles requests for after the pipeline: clone, resubmit, recirculate, digest. The last
-// request of a kind wins.
+// request compiles the requests that the target serves after the pipeline: clone, resubmit,
+// recirculate, digest. The last request of a kind wins.
 func (c *Compiler) request(p *bmv2json.Primitive) expression.Statement {
 	c.onlyV1model(p)
 	arg := p.Args

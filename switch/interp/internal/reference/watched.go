@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packetevents"
 )
 
-// Statements that report to the observer.
+// The functions of this file compile statements that also report to the observer.
 
 // toldOp reports an extraction to the listener. As in BMv2, it reports before it is known whether
 // the packet is long enough.

@@ -7,15 +7,14 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/packet"
 )
 
-// opcode is what an instruction does. Lanes are those of a packet
-// (packet.Layout).
+// opcode is what an instruction does. A lane is a lane of the packet (packet.Layout).
 type opcode uint16
 
 const (
 	opEnd opcode = iota
 	opJump
 
-	// Instructions that set lane a. If there are two operands, lane to is the first.
+	// Instructions that set lane a. If an instruction has two operands, lane to is the first.
 	opSet     // a = k
 	opCopy    // a = lane to
 	opMask    // a = lane to & k
@@ -25,7 +24,7 @@ const (
 	opXor     // a = lane to ^ k
 	opShl     // a = lane to << k; k is at most 63
 	opShr     // a = lane to >> k; k is at most 63
-	opAddLane // a = lane to + lane k; the following are alike
+	opAddLane // a = lane to + lane k; the following are alike for the other operations
 	opSubLane
 	opAndLane
 	opOrLane
@@ -54,7 +53,7 @@ const (
 	opWrite // the cell of register k at index lane to, if it exists, is set to lane a
 	opCount // counts a packet in the cell of counter k at index lane a, if it exists
 	opDo    // executes primitive k
-	opTable // applies table k, which gives the next instruction
+	opTable // applies the table of site k; its result determines the next instruction
 
 	// The next a instructions are of one kind, and run in a loop without a switch.
 	opSets
@@ -91,8 +90,8 @@ type Code struct {
 // site is a table at one place in the control flow. The fields of every lookup come first, because
 // lookups mostly wait for memory.
 type site struct {
-	// if the key is one exact field of up to 64 bits: the map, the field's lane, and the header
-	// that must be valid, or -1
+	// if the key is one exact field of up to 64 bits: the table's map, the field's lane, and the
+	// header that must be valid (-1: none)
 	words        *matchtables.WordMap
 	lane, header int32
 	quiet        bool // all entries have actions, not members or groups

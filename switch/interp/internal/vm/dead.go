@@ -6,7 +6,8 @@ type dead struct {
 	done    map[*step]alive
 }
 
-// alive is the result for a step: its replacement, and the lanes that are read from there on.
+// alive is the result for a step: the step's replacement, and the lanes that are read from that
+// step on.
 type alive struct {
 	step  *step
 	lanes laneSet

@@ -4,7 +4,7 @@
 // [Compile] works in four passes:
 //
 //  1. lower*.go: conditions, tables and actions become steps, which refer to each other. If no
-//     instruction fits, the step calls the function of package reference.
+//     instruction has a statement's effect, the step calls the function of package reference.
 //  2. paths.go: a step that is reached with different knowledge becomes several, and decisions with
 //     a known result are left out (jump threading).
 //  3. dead.go: steps are left out if nothing reads the lane that they set.

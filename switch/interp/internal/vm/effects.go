@@ -10,7 +10,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interp/internal/wideint"
 )
 
-// effectsOf returns the effects of a primitive; anything if they are not known exactly.
+// effectsOf returns the effects of a primitive, or the unknown effects (everything) if they are not
+// known exactly.
 func (l *lowering) effectsOf(p *bmv2json.Primitive) *effects {
 	types, out := reference.ArgumentTypes[p.Op], &effects{}
 	if strings.ContainsAny(types, "suv") || len(types) != len(p.Args) {

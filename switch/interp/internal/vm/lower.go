@@ -39,8 +39,8 @@ func (l *lowering) conditional(n *bmv2json.Conditional) *step {
 }
 
 // table makes the steps of a table, of its actions, and of their successors. If several tables
-// share an action profile, a member may name an action object that p4c made for another table; by
-// its name it is the same action.
+// share an action profile, a member may name an action object that p4c made for another table; it
+// is the same action if its name is the same.
 func (l *lowering) table(t *matchtables.Table) *step {
 	actions := l.c.Actions
 	if a := t.OnlyAction(); a != nil {

@@ -46,8 +46,8 @@ func (l *lowering) cond(e *bmv2json.Expr, yes, no *step) *step {
 	return l.closure(e, yes, no)
 }
 
-// compare makes the steps of a comparison of numbers; nil if e is not one, or if its numbers do not
-// fit lanes.
+// compare makes the steps of a comparison of numbers; nil if e is not a comparison of numbers, or
+// if the numbers do not fit lanes.
 func (l *lowering) compare(e *bmv2json.Expr, yes, no *step) *step {
 	switch e.Op {
 	case bmv2json.OpEq, bmv2json.OpNe:
@@ -103,7 +103,7 @@ func (l *lowering) several(e *bmv2json.Expr, yes, no *step) *step {
 		lane int
 		k    uint64
 	}
-	sets := make([]set, len(list)) // k is 0 for other conditions
+	sets := make([]set, len(list)) // k is 0 for conditions that are not such comparisons
 	for i, x := range list {
 		if x.Op != same || x.Left.Type != bmv2json.TypeData {
 			continue

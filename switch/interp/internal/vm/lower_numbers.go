@@ -6,7 +6,8 @@ import (
 	"github.com/netcraq/netcraq/switch/interval"
 )
 
-// operand is the value of an expression: a constant, or a lane's content after the steps of before.
+// operand is the value of an expression: a constant, or the content of a lane after the steps that
+// before makes.
 type operand struct {
 	konst  bool
 	k      uint64

@@ -17,7 +17,7 @@ type lowering struct {
 	end   *step
 	nodes map[bmv2json.Node]*step
 	conds map[*bmv2json.Expr]expression.Condition
-	first int // lane of the temporaries
+	first int // first lane of the temporaries
 	used  int // number of temporaries in use
 	// written counts the inlined primitives
 	written int

@@ -87,12 +87,12 @@ func (f facts) key(b []byte) []byte {
 // paths copies steps.
 type paths struct {
 	lanes int
-	width []int // of each lane: its width in bits
+	width []int // width in bits of each lane
 	asked map[*step]asked
 	memo  map[string]*step
 	kinds map[*step][]facts // the variants of a step
 	steps int
-	of    map[*step]int // their numbers
+	of    map[*step]int // number of variants of a step
 }
 
 // asked is, for each lane, the largest number of conditions on one path after a step that use the
@@ -148,7 +148,7 @@ func (p *paths) find(s *step, size int) asked {
 	return out
 }
 
-// ask adds one use of a lane.
+// ask counts one more use of a lane.
 func (a asked) ask(lane int) {
 	if a[lane] < 255 {
 		a[lane]++
@@ -292,7 +292,7 @@ func (p *paths) known(s *step, f facts, yes bool) *step {
 	return p.at(s.next, f)
 }
 
-// without returns x with the knowledge that the lane has none of the numbers in mask either.
+// without returns x, extended by the knowledge that the lane has none of the numbers in mask.
 func (p *paths) without(x fact, mask uint64) fact {
 	x.k |= mask
 	if w := p.width[x.lane]; w <= 6 {

@@ -4,14 +4,14 @@ package vm
 type placement struct {
 	code *Code
 	list []instr
-	todo []*step // steps that begin another row
+	todo []*step // steps from which further rows are to be placed
 	late []late
 }
 
 // late is a jump whose target is not placed yet.
 type late struct {
 	to  *uint32
-	at  int // the instruction, if to is nil
+	at  int // index of the target instruction, if to is nil
 	end *step
 }
 
@@ -107,8 +107,8 @@ func (p *placement) step(s *step) {
 	p.list = append(p.list, in)
 }
 
-// branch adds a condition. The false branch follows it or, if that is already placed, the true
-// branch does.
+// branch adds a condition. The false branch is placed next or, if it is already placed, the true
+// branch.
 func (p *placement) branch(s *step, in instr) {
 	if s.next.placed && !s.yes.placed {
 		in.op = in.op.negated()

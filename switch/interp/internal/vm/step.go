@@ -11,8 +11,8 @@ import (
 // step is an instruction before it is placed.
 type step struct {
 	op      opcode
-	a       uint16 // instr.a
-	b       uint32 // instr.to, if that is a lane
+	a       uint16 // becomes instr.a
+	b       uint32 // becomes instr.to, if the instruction uses that as a lane
 	k       uint64
 	value   expression.Number
 	cond    expression.Condition
@@ -28,11 +28,11 @@ type step struct {
 // outcomes are the successors of a table.
 type outcomes struct {
 	t            *matchtables.Table
-	hit, miss    []*step // by Action.Index; nil for actions that are not the table's
+	hit, miss    []*step // by Action.Index; nil for actions that the table does not have
 	none, missed *step
 }
 
-// count returns the number of steps from one on.
+// count returns the number of steps reachable from s that are not in seen.
 func (s *step) count(seen map[*step]bool) int {
 	if s == nil || seen[s] {
 		return 0
@@ -94,12 +94,12 @@ func (s *step) asks(lanes laneSet) {
 	}
 }
 
-// effects are the fields (as runs of lanes) and validity bits that a closure may read or set, as
-// far as other steps use them.
+// effects are the fields (as runs of lanes) and validity bits that a closure may read or set,
+// limited to those that other steps use.
 type effects struct {
 	reads, sets []packet.Run
-	valid       []int // headers whose validity it may set
-	// unknown: it may read and set everything
+	valid       []int // headers whose validity the closure may set
+	// unknown is set if the closure may read and set everything
 	unknown bool
 }
 

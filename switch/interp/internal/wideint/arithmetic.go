@@ -61,21 +61,21 @@ func Sub(dst, t []uint64) {
 	}
 }
 
-// And clears the bits of dst that t does not have.
+// And clears the bits of dst that are 0 in t.
 func And(dst, t []uint64) {
 	for i := range dst {
 		dst[i] &= t[i]
 	}
 }
 
-// Or sets the bits of dst that t has.
+// Or sets the bits of dst that are 1 in t.
 func Or(dst, t []uint64) {
 	for i := range dst {
 		dst[i] |= t[i]
 	}
 }
 
-// Xor inverts the bits of dst that t has.
+// Xor inverts the bits of dst that are 1 in t.
 func Xor(dst, t []uint64) {
 	for i := range dst {
 		dst[i] ^= t[i]
