@@ -54,7 +54,7 @@ type Key struct {
 	// Slot Its slot in the registers of the chain's switches.
 	Slot int `json:"slot"`
 
-	// State With ?state=1: at each member, head first.
+	// State With ?state=1: what each member holds, head first.
 	State *[]KeyState `json:"state,omitempty"`
 
 	// Unwritten `unwritten` is the version of the name, if the key was added without a value and has not been written since. 0: the key was added with a value.
@@ -144,7 +144,7 @@ type RequestedKey struct {
 	// Slot Its slot in the registers of the chain's switches.
 	Slot int `json:"slot"`
 
-	// State With ?state=1: at each member, head first.
+	// State With ?state=1: what each member holds, head first.
 	State *[]KeyState `json:"state,omitempty"`
 
 	// Unwritten `unwritten` is the version of the name, if the key was added without a value and has not been written since. 0: the key was added with a value.
@@ -156,7 +156,7 @@ type RequestedKey struct {
 
 // Session Session is a session id and the number of its first request. That number is above all that any switch has recorded for earlier holders of the id. In the answer to a keepalive NextRequest is 0, because the holder knows which numbers it has used.
 type Session struct {
-	// Id Is in the header of the session's packets.
+	// Id The id in the header of the session's packets.
 	Id uint16 `json:"id"`
 
 	// NextRequest The number of the first request; 0 in the answer to a keepalive.
