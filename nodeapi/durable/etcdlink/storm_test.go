@@ -101,7 +101,8 @@ func (p *peer) atRandom(r *rand.Rand) {
 			case 0:
 				_ = p.framer.WritePing(r.IntN(2) == 0, [8]byte{byte(r.Uint32())})
 			case 1:
-				_ = p.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(r.IntN(1 << 17))},
+				_ = p.framer.WriteSettings(
+					http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(r.IntN(1 << 17))},
 					http2.Setting{ID: http2.SettingHeaderTableSize, Val: uint32(r.IntN(8192))},
 					http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(1 + r.IntN(8))})
 			case 2:
