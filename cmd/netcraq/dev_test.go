@@ -486,7 +486,7 @@ func TestEtcd(t *testing.T) {
 		if _, err := gateway.Get(ctx, "/netcraq-dev", clientv3.WithPrefix()); status.Code(err) != codes.PermissionDenied {
 			t.Errorf("a client reads the server's own keys: %v", err)
 		}
-		u.refusedEtcd("http://"+etcd, "another netcraq dev uses it (process ")
+		u.refusedEtcd("http://"+etcd, `another netcraq dev uses it ("process `)
 		u.refusedEtcd(address, "it is a NetCRAQ gateway")
 		if code := server.interrupt(t); code != 0 {
 			t.Errorf("exit code %d: %s", code, server.said)

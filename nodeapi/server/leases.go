@@ -2,6 +2,10 @@ package server
 
 import (
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/base64"
 
 	"github.com/netcraq/netcraq/api/nodeapi"
 	"github.com/netcraq/netcraq/nodeapi/authority"
@@ -9,9 +13,44 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// ofLeases takes the place of a list's prefix in cursors of listLeases. No prefix has a control
-// character, so a cursor of one function is not one of the other.
-const ofLeases = "\x00leases"
+// leaseCursors encrypts the cursors of listLeases. A cursor is the name after which the next page
+// begins, which may be the name of another pod's lease, and whoever knows that may end the lease.
+// The key lives as long as the process, so a list that outlives the process begins again.
+var leaseCursors = newLeaseCursors()
+
+func newLeaseCursors() cipher.AEAD {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		panic(err) // keys of 32 bytes are valid
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(err) // AES is valid for GCM
+	}
+	return aead
+}
+
+func sealLeaseCursor(namespace, after string) string {
+	return base64.RawURLEncoding.EncodeToString(leaseCursors.Seal(nil, nil, []byte(after), []byte(namespace)))
+}
+
+func openLeaseCursor(namespace, cursor string) (after string, err error) {
+	if cursor == "" {
+		return "", nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err == nil {
+		b, err = leaseCursors.Open(nil, nil, b, []byte(namespace))
+	}
+	if err != nil {
+		return "", nodeapi.Errorf(nodeapi.CodeInvalidArgument,
+			"pass the cursor of the page before, with the same namespace, or begin again without a cursor",
+			"this is not a cursor of a list of leases in the namespace %s, or the server was restarted since", namespace)
+	}
+	return string(b), nil
+}
 
 // listLeases makes a page of the namespace's leases and of what they hold. It reads all names, also
 // those that programs do not see. A pod sees only the leases that its own processes were granted
@@ -26,7 +65,7 @@ func listLeases(ctx context.Context, k *call, d *nodeapi.ListLeasesData) (any, e
 	}
 	r := store.Range{Namespace: ns, Most: d.Limit, Bytes: keysOnlyBytes}
 	set(&r.Most, nodeapi.DefaultList)
-	if r.After, err = openCursor(ns, ofLeases, d.Cursor); err != nil {
+	if r.After, err = openLeaseCursor(ns, d.Cursor); err != nil {
 		return nil, err
 	}
 	return k.listing(func() (any, error) {
@@ -39,8 +78,7 @@ func listLeases(ctx context.Context, k *call, d *nodeapi.ListLeasesData) (any, e
 		}
 		answer, err := k.leasesOf(ctx, p.Names)
 		if err == nil && p.More {
-			last := p.Names[len(p.Names)-1].Key.Name
-			answer.Cursor = sealCursor(store.Range{Namespace: ns, Prefix: ofLeases, After: last})
+			answer.Cursor = sealLeaseCursor(ns, p.Names[len(p.Names)-1].Key.Name)
 		}
 		return answer, err
 	})

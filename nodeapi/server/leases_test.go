@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -40,6 +41,7 @@ func (l *line) leases(d nodeapi.ListLeasesData) (out nodeapi.ListLeasesAnswer, p
 		if d.Cursor = answer.Data.Cursor; d.Cursor == "" {
 			return out, pages
 		}
+		l.cursors = append(l.cursors, d.Cursor)
 	}
 }
 
@@ -149,6 +151,16 @@ func TestListLeasesCursor(t *testing.T) {
 	keys, _ := l.list(nodeapi.ListData{Limit: 1})
 	l.send(`{"id":1,"func":"listLeases","data":{"cursor":"` + keys.Cursor + `"}}`)
 	l.expectPart(`"code":"invalid_argument"`)
+	l.grant()
+	l.leases(nodeapi.ListLeasesData{Limit: 1})
+	if len(l.cursors) == 0 {
+		t.Fatal("no cursor")
+	}
+	for _, d := range []string{`"list","data":{"cursor":"%s"}`, `"listLeases","data":{"cursor":"%s","namespace":"other"}`,
+		`"listLeases","data":{"cursor":"%s8"}`} {
+		l.send(`{"id":1,"func":` + fmt.Sprintf(d, l.cursors[0]) + `}`)
+		l.expectPart(`"code":"invalid_argument"`)
+	}
 	for request, code := range map[string]nodeapi.Code{`{"limit":-1}`: nodeapi.CodeInvalidArgument,
 		`{"limit":257}`: nodeapi.CodeTooLarge, `{"cursor":"AQ"}`: nodeapi.CodeInvalidArgument,
 		`{"namespace":"../x"}`: nodeapi.CodeInvalidArgument, `{"prefix":"a"}`: nodeapi.CodeInvalidArgument} {
@@ -218,10 +230,20 @@ func TestPodListsOwnLeases(t *testing.T) {
 		attacker.expectPart(`"data"`)
 	}
 	for _, limit := range []int{0, 1, 2} {
+		attacker.cursors = nil
 		got, _ := attacker.leases(nodeapi.ListLeasesData{Limit: limit})
 		if text := fmt.Sprintf("%+v", got); strings.Contains(text, lease) || strings.Contains(text, "secret") ||
 			strings.Contains(text, "implicit") || len(got.Leases) != 1 || got.Leases[0].Lease != mine {
 			t.Errorf("a pod sees of another's leases: %s", text)
+		}
+		if (limit == 0) != (len(attacker.cursors) == 0) {
+			t.Errorf("limit %d: %d cursors", limit, len(attacker.cursors))
+		}
+		for _, c := range attacker.cursors { // which say where the next page begins
+			if b, err := base64.RawURLEncoding.DecodeString(c); err != nil || strings.Contains(string(b), lease) ||
+				strings.Contains(string(b), "secret") || strings.Contains(string(b), "implicit") {
+				t.Errorf("a cursor shows another's names: %q, %v", b, err)
+			}
 		}
 	}
 

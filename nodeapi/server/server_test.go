@@ -53,7 +53,8 @@ func start(t testing.TB, c Config) (*Server, string) {
 type line struct {
 	t testing.TB
 	net.Conn
-	r *bufio.Reader
+	r       *bufio.Reader
+	cursors []string // that leases has got
 }
 
 func dial(t testing.TB, path string) *line {
@@ -64,7 +65,7 @@ func dial(t testing.TB, path string) *line {
 	}
 	t.Cleanup(func() { nc.Close() })
 	_ = nc.SetDeadline(time.Now().Add(2 * soon))
-	return &line{t, nc, bufio.NewReader(nc)}
+	return &line{t, nc, bufio.NewReader(nc), nil}
 }
 
 func (l *line) send(text string) {

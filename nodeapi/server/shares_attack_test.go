@@ -56,7 +56,7 @@ func startShared(t *testing.T, c Config) (*Server, func(from string) *line) {
 		}
 		t.Cleanup(func() { nc.Close() })
 		_ = nc.SetDeadline(time.Now().Add(2 * soon))
-		return &line{t, nc, bufio.NewReader(nc)}
+		return &line{t, nc, bufio.NewReader(nc), nil}
 	}
 }
 

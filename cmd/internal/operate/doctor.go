@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -165,14 +167,25 @@ func printReport(w io.Writer, r *doctor.Report, quiet bool) {
 		if subject != "" {
 			subject += ": "
 		}
-		fmt.Fprintf(w, "%-7s  %-*s  %s%s\n", level, width, f.Check, subject, f.Message)
+		fmt.Fprintf(w, "%-7s  %-*s  %s%s\n", level, width, f.Check, visible(subject), visible(f.Message))
 		if f.Advice != "" {
-			fmt.Fprintf(w, "%-7s  %-*s  -> %s\n", "", width, "", f.Advice)
+			fmt.Fprintf(w, "%-7s  %-*s  -> %s\n", "", width, "", visible(f.Advice))
 		}
 	}
 	said := []string{plural(r.Count(doctor.Problem), "problem"), plural(r.Count(doctor.Warning), "warning")}
 	if n := r.Count(doctor.Unseen); n > 0 {
 		said = append(said, fmt.Sprintf("%d not looked at", n))
 	}
-	fmt.Fprintf(w, "%s: %s\n", r.Host, strings.Join(said, ", "))
+	fmt.Fprintf(w, "%s: %s\n", visible(r.Host), strings.Join(said, ", "))
+}
+
+// visible returns a text for one line of a terminal. Findings quote what others have written, for
+// example a pod's status, and it must neither control the terminal nor look like another finding.
+// A text with such characters is escaped as in Go.
+func visible(text string) string {
+	if !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
+		return text
+	}
+	quoted := strconv.Quote(text)
+	return quoted[1 : len(quoted)-1]
 }

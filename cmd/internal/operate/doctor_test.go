@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/netcraq/netcraq/cmd/internal/doctor"
 )
@@ -165,5 +166,23 @@ func TestPlugin(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	if code, _, complaint = start(t, name, "chain", "show"); code != exitError || !strings.Contains(complaint, "kubectl") {
 		t.Errorf("without kubectl: code %d, %q", code, complaint)
+	}
+}
+
+// What others have written can neither control the terminal nor look like a line of the report.
+func TestReportOfHostileText(t *testing.T) {
+	hostile := "quiet\nok       agents  ready on 9 nodes\r\x1b[2J\x1b]52;c;eA==\a\u009b\u202e\xff"
+	var out bytes.Buffer
+	printReport(&out, &doctor.Report{Host: "h\x1b[1m", Findings: []doctor.Finding{
+		{Check: "agents", Subject: hostile, Level: doctor.Problem, Message: hostile, Advice: hostile},
+		{Check: "images", Level: doctor.OK, Message: `the image "é" is there`}}}, false)
+	for _, r := range out.String() {
+		if r != '\n' && !unicode.IsPrint(r) {
+			t.Errorf("%U reaches the terminal", r)
+		}
+	}
+	if n := strings.Count(out.String(), "\n"); n != 4 || !strings.Contains(out.String(), `quiet\nok`) ||
+		!strings.Contains(out.String(), `the image "é" is there`) {
+		t.Errorf("%d lines, want 4:\n%s", n, out.String())
 	}
 }

@@ -33,6 +33,9 @@ const (
 	prefixBytes  = 5        // of a gRPC message: whether it is compressed, and its length
 )
 
+// lastStream is about where a connection accepts no more calls. HTTP/2 has no ids above twice that.
+const lastStream = math.MaxInt32 / 2
+
 const (
 	// every is the interval at which the connection looks after its calls. A call that waits for
 	// longer begins to watch its context.
@@ -60,7 +63,8 @@ type Conn struct {
 	block   bytes.Buffer
 	out     []byte // bytes to write
 	spare   []byte
-	writing bool // a goroutine writes
+	writing bool      // a goroutine writes
+	wrote   time.Time // when it began its newest write
 	calls   map[uint32]*call
 	streams int    // how many of the calls are of Stream
 	last    uint32 // the newest stream of HTTP/2
@@ -106,6 +110,7 @@ type call struct {
 	err    error
 	answer []byte
 	unsaid int
+	begun  bool // its answer has begun
 	old    bool // it was there at an earlier tick
 	reads  bool // it reads
 	stop   func() bool
@@ -247,9 +252,6 @@ func (c *Conn) send(x *call, method string, in message, metadata []hpack.HeaderF
 	}
 	c.last += 2
 	id := c.last - 1
-	if id > math.MaxInt32/2 {
-		c.leave()
-	}
 	c.block.Reset()
 	c.fields[2].Value = method
 	for _, fields := range [][]hpack.HeaderField{c.fields, metadata} {
@@ -275,6 +277,9 @@ func (c *Conn) send(x *call, method string, in message, metadata []hpack.HeaderF
 		c.heard, c.pinged = time.Now(), false
 	}
 	c.calls[id] = x
+	if id > lastStream {
+		c.leave() // after the call is known, which ends the connection otherwise
+	}
 	if x.tell != nil {
 		x.stop = context.AfterFunc(x.ctx, func() { c.giveUp(id, x) })
 		c.streams++
@@ -317,14 +322,19 @@ func (c *Conn) flush() {
 	for len(c.out) > 0 && c.err == nil {
 		b := c.out
 		c.out, c.spare = c.spare[:0], nil
-		c.mu.Unlock()
-		_, err := c.nc.Write(b)
-		c.mu.Lock()
+		for rest := b; len(rest) > 0 && c.err == nil; {
+			part := rest[:min(len(rest), pooledBytes)] // so that a slow peer's progress is visible
+			rest = rest[len(part):]
+			c.wrote = time.Now()
+			c.mu.Unlock()
+			_, err := c.nc.Write(part)
+			c.mu.Lock()
+			if err != nil {
+				c.fail(err)
+			}
+		}
 		if c.spare = b[:0]; cap(b) > pooledBytes {
 			c.spare = nil
-		}
-		if err != nil {
-			c.fail(err)
 		}
 	}
 	c.writing = false
@@ -357,7 +367,8 @@ func (c *Conn) frame() {
 }
 
 // next reads a frame. If the read deadline passes, it leaves what has arrived of the frame in the
-// buffer.
+// buffer. Headers may be longer than the buffer, so the connection ends if the deadline passes
+// between their frames.
 func (c *Conn) next() (http2.Frame, error) {
 	const header = 9
 	b, err := c.br.Peek(header)
@@ -369,7 +380,11 @@ func (c *Conn) next() (http2.Frame, error) {
 			return nil, err
 		}
 	}
-	return c.framer.ReadFrame()
+	f, err := c.framer.ReadFrame()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = errors.New("a call ended before the server had sent all of an answer's headers")
+	}
+	return f, err
 }
 
 // handle processes a frame. c.mu is held.
@@ -381,7 +396,7 @@ func (c *Conn) handle(f http2.Frame) error {
 		c.data(f)
 	case *http2.RSTStreamFrame:
 		if f.ErrCode == http2.ErrCodeRefusedStream {
-			c.finish(f.StreamID, ErrNotSent)
+			c.refused(f.StreamID)
 			break
 		}
 		c.finish(f.StreamID, status.Errorf(codes.Unavailable, "the server has reset the call: %v", f.ErrCode))
@@ -400,12 +415,22 @@ func (c *Conn) handle(f http2.Frame) error {
 	case *http2.GoAwayFrame:
 		for id := range c.calls {
 			if id > f.LastStreamID {
-				c.finish(id, ErrNotSent)
+				c.refused(id)
 			}
 		}
 		c.leave()
 	}
 	return nil
+}
+
+// refused ends a call that the server says it has not processed. A server that has begun to answer
+// the call has processed it, whatever it says. c.mu is held.
+func (c *Conn) refused(id uint32) {
+	err := ErrNotSent
+	if x := c.calls[id]; x != nil && x.begun {
+		err = status.Error(codes.Unavailable, "the server refuses a call that it has begun to answer")
+	}
+	c.finish(id, err)
 }
 
 func (c *Conn) settings(f *http2.SettingsFrame) error {
@@ -432,6 +457,7 @@ func (c *Conn) headers(f *http2.MetaHeadersFrame) {
 	if x == nil {
 		return
 	}
+	x.begun = true
 	switch http := f.PseudoValue("status"); {
 	case http != "" && http != "200":
 		c.reset(f.StreamID, status.Error(codes.Unavailable, "the server answers with the HTTP status "+http))
@@ -583,14 +609,23 @@ func (c *Conn) lookAfter() {
 	if c.ticks = false; c.err != nil {
 		return
 	}
+	if c.writing && time.Since(c.wrote) > c.o.Silence+c.o.Answer {
+		c.fail(fmt.Errorf("the server reads nothing for %v", c.o.Silence+c.o.Answer))
+		return
+	}
 	if !c.asked.IsZero() && time.Since(c.asked) >= pongAfter {
 		c.pong()
-		c.flush()
 	}
 	if len(c.calls) == 0 {
 		c.lookIdle()
-		return
+	} else {
+		c.lookAtCalls()
 	}
+	c.flush() // last, because it may wait
+}
+
+// lookAtCalls is for a connection with calls. c.mu is held.
+func (c *Conn) lookAtCalls() {
 	if !c.isAlive() {
 		c.fail(fmt.Errorf("the server sends nothing for %v", c.o.Silence+c.o.Answer))
 		return
@@ -614,12 +649,13 @@ func (c *Conn) lookIdle() {
 	case !c.reading:
 		c.look(max(rest, time.Millisecond))
 	}
-	if !c.asked.IsZero() {
+	if !c.asked.IsZero() || c.writing {
 		c.look(pongAfter)
 	}
 }
 
-// isAlive reports whether the server has sent something lately, and asks it to. c.mu is held.
+// isAlive reports whether the server has sent something lately, and queues a ping if not. c.mu is
+// held.
 func (c *Conn) isAlive() bool {
 	switch silent := time.Since(c.heard); {
 	case silent > c.o.Silence+c.o.Answer:
@@ -627,7 +663,6 @@ func (c *Conn) isAlive() bool {
 	case silent > c.o.Silence && !c.pinged:
 		c.pinged = true
 		_ = c.framer.WritePing(false, [8]byte{'n', 'c'})
-		c.flush()
 	}
 	return true
 }

@@ -220,3 +220,124 @@ func TestSilentServer(t *testing.T) {
 		t.Fatal("the call does not end")
 	}
 }
+
+// ends waits for the end of a call.
+func ends(t *testing.T, ended <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(soon):
+		t.Fatal("the call does not end")
+		return nil
+	}
+}
+
+// The last call for which a connection has a stream is answered, also if it is the only one.
+func TestLastStream(t *testing.T) {
+	p, c := newPeer(t, Options{})
+	c.mu.Lock()
+	c.last = lastStream + 1
+	c.mu.Unlock()
+	ended := make(chan error, 1)
+	go func() { ended <- c.get(t.Context(), "last", 0) }()
+	p.answer(p.request(), "last")
+	if err := ends(t, ended); err != nil {
+		t.Error(err)
+	}
+	if err := c.get(t.Context(), "k", 0); !errors.Is(err, ErrNotSent) {
+		t.Errorf("the call after the last one: %v", err)
+	}
+	<-c.Done()
+}
+
+// A server that has begun to answer a call and then says that it has not processed it is not
+// believed, because the caller would make the call again.
+func TestRefusesWhatItAnswers(t *testing.T) {
+	for name, refuse := range map[string]func(p *peer, id uint32){
+		"reset":   func(p *peer, id uint32) { _ = p.framer.WriteRSTStream(id, http2.ErrCodeRefusedStream) },
+		"go away": func(p *peer, _ uint32) { _ = p.framer.WriteGoAway(0, http2.ErrCodeNo, nil) },
+	} {
+		p, c := newPeer(t, Options{})
+		ended := make(chan error, 1)
+		go func() { ended <- c.get(t.Context(), "k", 0) }()
+		id := p.request()
+		p.headers(id, false, ":status", "200", "content-type", "application/grpc")
+		refuse(p, id)
+		if err := ends(t, ended); errors.Is(err, ErrNotSent) || status.Code(err) != codes.Unavailable {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// If the reader gives up between the frames of an answer's headers, the answer's call ends, and
+// does not wait for what the reader has dropped.
+func TestReaderGivesUpWithinHeaders(t *testing.T) {
+	p, c := newPeer(t, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended, other := make(chan error, 1), make(chan error, 1)
+	go func() { ended <- c.get(ctx, "first", 0) }()
+	p.request()
+	go func() { other <- c.get(t.Context(), "other", 0) }()
+	id := p.request()
+	p.block.Reset()
+	_ = p.encoder.WriteField(hpack.HeaderField{Name: ":status", Value: "200"})
+	_ = p.encoder.WriteField(hpack.HeaderField{Name: "grpc-status", Value: "8"})
+	block := p.block.Bytes()
+	_ = p.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block[:1], EndStream: true})
+	time.Sleep(50 * time.Millisecond) // the reader has the first frame
+	cancel()
+	if err := ends(t, ended); status.Code(err) != codes.Canceled {
+		t.Fatal(err)
+	}
+	p.frame(http2.FrameRSTStream)
+	_ = p.framer.WriteContinuation(id, true, block[1:])
+	if err := ends(t, other); status.Code(err) != codes.Unavailable && status.Code(err) != codes.ResourceExhausted {
+		t.Error(err)
+	}
+}
+
+// A server that reads nothing more, but sends, ends neither the calls' contexts nor their times.
+func TestServerReadsNothing(t *testing.T) {
+	p, c := newPeer(t, Options{Silence: 300 * time.Millisecond, Answer: 300 * time.Millisecond})
+	_ = p.nc.(*net.TCPConn).SetReadBuffer(4 << 10)
+	_ = p.framer.WriteWindowUpdate(0, 1<<30)
+	_ = p.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
+	stop := make(chan struct{})
+	sending := make(chan struct{})
+	go func() { // it is alive, as far as its frames tell
+		defer close(sending)
+		for n := byte(0); ; n++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+				_ = p.framer.WritePing(false, [8]byte{n})
+			}
+		}
+	}()
+	defer func() { close(stop); <-sending }()
+	waiting := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	go func() { waiting <- c.get(ctx, "k", 0) }()
+	long := make(chan error, 1)
+	go func() {
+		for {
+			if err := c.get(ctx, string(make([]byte, 16<<20)), 0); !errors.Is(err, ErrNotSent) {
+				long <- err
+				return
+			}
+			time.Sleep(time.Millisecond) // the settings have not come yet
+		}
+	}()
+	for _, ended := range []chan error{waiting, long} {
+		if err := ends(t, ended); status.Code(err) != codes.Unavailable && status.Code(err) != codes.DeadlineExceeded {
+			t.Error(err)
+		}
+	}
+	if c.Usable() {
+		t.Error("the connection goes on")
+	}
+}

@@ -126,7 +126,7 @@ func (s *sharedEtcd) reserve(ctx context.Context) (err error) {
 		return nil
 	}
 	if owner := r.Responses[0].GetResponseRange(); len(owner.Kvs) > 0 {
-		return fmt.Errorf("another netcraq dev uses it (%s). Stop that one, or pass another etcd. "+
+		return fmt.Errorf("another netcraq dev uses it (%q). Stop that one, or pass another etcd. "+
 			"If it was killed, wait %d s", owner.Kvs[0].Value, ownerTTLSeconds)
 	}
 	return otherNetcraq(count(r.Responses[1]))

@@ -58,7 +58,7 @@ func TestSharedEtcd(t *testing.T) {
 	if got, err := c.Get(t.Context(), sharedPrefix, clientv3.WithPrefix()); err != nil || len(got.Kvs) > 0 {
 		t.Errorf("what an earlier server left is there: %v, %v", got, err)
 	}
-	uses(t, etcd, "another netcraq dev uses it (process ")
+	uses(t, etcd, `another netcraq dev uses it ("process `)
 	put(t, c, "/netcraq-dev/keys/2")
 	first.close()
 	left, err := c.Get(t.Context(), "/", clientv3.WithPrefix())
@@ -68,6 +68,11 @@ func TestSharedEtcd(t *testing.T) {
 	if next := uses(t, etcd, ""); next != nil {
 		next.close()
 	}
+	// Whoever may write to the etcd may not write to the terminal.
+	if _, err := c.Put(t.Context(), sharedOwner, "me\x1b[2J\n"); err != nil {
+		t.Fatal(err)
+	}
+	uses(t, etcd, `another netcraq dev uses it ("me\x1b[2J\n"). Stop`)
 }
 
 func put(t *testing.T, c *clientv3.Client, key string) {
