@@ -74,7 +74,7 @@ func (c *common) fail() *cobra.Command {
 
 func (c *common) recover() *cobra.Command {
 	var by string
-	cmd := &cobra.Command{Use: "recover SWITCH", Short: "Fill a failed switch, or another one, and give it the failed switch's place", Args: cobra.ExactArgs(1),
+	cmd := &cobra.Command{Use: "recover SWITCH", Short: "Fill a failed switch or its substitute, and put it into the chain", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			b, err := c.ask(cmd.Context(), http.MethodPost, "/v1/recover/"+url.PathEscape(args[0])+"?by="+url.QueryEscape(by))
 			if err != nil {
