@@ -158,11 +158,11 @@ header netcraq_t {
     bit<16> length;           // bytes of the value in use, or TOMBSTONE
     bit<32> request;
     bit<32> KEY_ID;           // the top 8 bits name the chain
-    bit<64> version;          // chain epoch (16) and sequence (48), compared as one number
+    VERSION_FIELDS            // chain epoch (16) and sequence (48), compared as one number
 }
 
 header value_t {
-    bit<WORD_BITS> VALUE;
+    VALUE_FIELDS
 #if VALUE_WORDS > 1
     bit<WORD_BITS> VALUE_1;
 #endif
@@ -172,8 +172,8 @@ header value_t {
 #endif
 }
 
-#ifdef NETCRAQ_PSA
-/* PSA keeps no metadata between ingress and egress: this goes ahead of the packet from the one's
+#ifdef NETCRAQ_BRIDGE
+/* PSA and TNA keep no metadata between ingress and egress: this goes ahead of the packet from the one's
  * deparser to the other's parser, never on the wire. */
 header bridge_t {
     bit<9> ingress_port;
@@ -182,7 +182,7 @@ header bridge_t {
 #endif
 
 struct headers_t {
-#ifdef NETCRAQ_PSA
+#ifdef NETCRAQ_BRIDGE
     bridge_t            bridge;
 #endif
     packet_in_header_t  packet_in;
