@@ -10,8 +10,8 @@ sources.
 
 p4c need not be installed to use the programs: compiled/ is committed, the JSON as gzip (zcat reads
 it). programs.json lists, for each output name, the source, the p4c back end, and the preprocessor
-definitions; and, if the folder has no include/, whose files it includes. The manifest holds p4c's version and the SHA-256 of each source and each output, as p4c
-wrote it.
+definitions; and, if the folder has no include/, whose files it includes. The manifest holds p4c's
+version and the SHA-256 of each source and each output, as p4c wrote it.
 """
 
 from __future__ import annotations
