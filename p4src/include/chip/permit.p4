@@ -108,9 +108,7 @@ control ChipPermit(inout headers_t hdr, inout chip_metadata_t meta) {
             (chip_op_t.ASSIGN, _, _, CONTROLLER, _, _, _, _): permitted();
             (chip_op_t.CAS, _, 0, _, _, _, _, _): permitted();
             (chip_op_t.CAS, _, _, CONTROLLER, _, _, _, _): permitted();
-            (chip_op_t.COMMIT, _, 0, _, _, _, _, _): permitted();
             (chip_op_t.COMMIT, _, _, CONTROLLER, _, _, _, _): permitted();
-            (chip_op_t.FAIL, _, 0, _, _, _, _, _): permitted();
             (chip_op_t.FAIL, _, _, CONTROLLER, _, _, _, _): permitted();
             (chip_op_t.READ, _, _, _, _, 0, _, _): deny(chip_verdict_t.ANSWER, STATUS_DENIED, EVENT_DENIED);
             (chip_op_t.ASSIGN, _, _, _, _, _, 0, _): deny(chip_verdict_t.ANSWER, STATUS_DENIED, EVENT_DENIED);

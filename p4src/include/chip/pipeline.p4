@@ -75,8 +75,9 @@ control ChipPipeline(inout headers_t hdr, inout chip_metadata_t meta, TRAFFIC_PA
                 lookup.apply(hdr, meta);
                 access.apply(hdr, meta);
                 admit.apply(hdr, meta);
+                /* Not within the condition, which would put it a stage later. */
+                dispatch.apply(hdr, meta);
                 if (meta.refused == 0) {
-                    dispatch.apply(hdr, meta);
                     permit.apply(hdr, meta);
                     latest.apply(hdr, meta);
                     version.apply(hdr, meta);

@@ -142,13 +142,9 @@ control ChipVersion(inout headers_t hdr, inout chip_metadata_t meta) {
             (chip_op_t.ASSIGN, 0, _, _, _, _): NoAction();
             (chip_op_t.CAS, 0, _, _, _, _): NoAction();
             (chip_op_t.ASSIGN, _, SESSION_NONE, _, _, _): none_given();
-            (chip_op_t.ASSIGN, _, SESSION_BEYOND, _, _, _): none_given();
             (chip_op_t.CAS, _, SESSION_NONE, _, _, _): none_given();
-            (chip_op_t.CAS, _, SESSION_BEYOND, _, _, _): none_given();
             (chip_op_t.STORE, _, SESSION_NONE, _, _, _): NoAction();
-            (chip_op_t.STORE, _, SESSION_BEYOND, _, _, _): NoAction();
             (chip_op_t.COMMIT, _, SESSION_NONE, _, _, _): NoAction();
-            (chip_op_t.COMMIT, _, SESSION_BEYOND, _, _, _): NoAction();
             (chip_op_t.ACK, _, SESSION_NONE, _, _, _): NoAction();
             (chip_op_t.ACK, _, SESSION_BEYOND, _, _, _): NoAction();
             (chip_op_t.RECORD, _, SESSION_NONE, _, _, _): NoAction();
