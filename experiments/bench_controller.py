@@ -88,7 +88,7 @@ def table(rounds: list[list[Found]]) -> Table:
         slope = exponent(list(zip(map(float, sizes), medians, strict=True)))
         out.add_row(name, *(format(m, form) for m in medians), "" if slope is None else f"{slope:.2f}")
     for name, looks, expired in (
-        ("leases run out, of those read at rest", "looks", "expired"),
+        ("leases that had run out, of those read at rest", "looks", "expired"),
         ("the same in the other chains during the failover", "failoverLooks", "failoverExpired"),
     ):
         sums = [

@@ -35,6 +35,6 @@ def test_the_table_has_medians_and_exponents():
     table = bench_controller.table(rounds)
     rows = {cells[0]: cells[1:] for cells in zip(*(column.cells for column in table.columns), strict=True)}
     assert rows["all chains ready (s)"] == ("0.10", "1.00", "1.00")
-    assert rows["leases run out, of those read at rest"] == ("3 of 3,000", "0 of 3,000", "")
+    assert rows["leases that had run out, of those read at rest"] == ("3 of 3,000", "0 of 3,000", "")
     assert rows["chains"] == ("1", "10", "")
     assert len(rows) == table.row_count
