@@ -5,11 +5,11 @@
 .PHONY: p4 p4-check bpf bpf-check
 p4: ### compile the P4 programs (needs p4c)
 	@/usr/bin/python3 p4src/compile.py make && /usr/bin/python3 p4src/compile.py make p4src/paper \
-	  && /usr/bin/python3 p4src/compile.py make netchain-baseline
+	  && /usr/bin/python3 p4src/compile.py make p4src/chip && /usr/bin/python3 p4src/compile.py make netchain-baseline
 
 p4-check: ### check that P4 sources and compiled outputs agree
 	@/usr/bin/python3 p4src/compile.py check && /usr/bin/python3 p4src/compile.py check p4src/paper \
-	  && /usr/bin/python3 p4src/compile.py check netchain-baseline
+	  && /usr/bin/python3 p4src/compile.py check p4src/chip && /usr/bin/python3 p4src/compile.py check netchain-baseline
 
 bpf: deps ### compile the eBPF programs in C (needs clang and llvm-strip)
 	@$(GO) test ./internal/bpf -update

@@ -10,8 +10,8 @@ sources.
 
 p4c need not be installed to use the programs: compiled/ is committed, the JSON as gzip (zcat reads
 it). programs.json lists, for each output name, the source, the p4c back end, and the preprocessor
-definitions. The manifest holds p4c's version and the SHA-256 of each source and each output, as p4c
-wrote it.
+definitions; and, if the folder has no include/, whose files it includes. The manifest holds p4c's
+version and the SHA-256 of each source and each output, as p4c wrote it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import argparse
 import gzip
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -39,14 +40,24 @@ def digest(path: Path) -> str:
     return hashlib.sha256(gzip.decompress(content) if path.suffix == ".gz" else content).hexdigest()
 
 
+def relative(path: Path, folder: Path) -> str:
+    """The path as it is written in a file of the folder."""
+    return os.path.relpath(path, folder)
+
+
 def outputs(name: str) -> list[str]:
     """The names of the files that a target compiles to."""
     return [f"{name}.json.gz", f"{name}.p4info.txtpb"]
 
 
 def sources(folder: Path) -> list[Path]:
-    """All P4 files of the folder and its include/, and programs.json."""
-    return sorted([*folder.glob("*.p4"), *folder.glob("include/*.p4"), folder / "programs.json"])
+    """Every P4 file of the folder and its include/, and the list of targets. A folder without an
+    include/ of its own may name another's in programs.json.
+    """
+    programs = json.loads((folder / "programs.json").read_text())
+    others = {folder / program["includes"] for program in programs.values() if "includes" in program}
+    included = [*folder.glob("include/*.p4"), *(path for other in others for path in other.glob("**/*.p4"))]
+    return sorted([*folder.glob("*.p4"), *included, folder / "programs.json"])
 
 
 def p4c_version() -> str:
@@ -98,7 +109,7 @@ def manifest(folder: Path, programs: dict, compiled: Path, version: str) -> dict
     """The manifest: p4c's version, and the hashes of sources and outputs."""
     return {
         "p4c": version,
-        "sources": {str(path.relative_to(folder)): digest(path) for path in sources(folder)},
+        "sources": {relative(path, folder): digest(path) for path in sources(folder)},
         "outputs": {file: digest(compiled / file) for name in programs for file in outputs(name)},
     }
 
@@ -136,7 +147,7 @@ def check(folder: Path, programs: dict) -> None:
     except FileNotFoundError:
         sys.exit(f"{compiled}/manifest.json is missing: run `make p4`")
     drift = []
-    now = {str(path.relative_to(folder)): digest(path) for path in sources(folder)}
+    now = {relative(path, folder): digest(path) for path in sources(folder)}
     drift += [
         f"source {name} changed since it was compiled" for name in now if now[name] != recorded["sources"].get(name)
     ]

@@ -93,17 +93,8 @@ func eventNames(t *testing.T) map[int]string {
 func (s *scenario) run(t *testing.T, file string) {
 	s.names = eventNames(t)
 	datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
-		lines := []string{strings.TrimSpace(d.Cmd + " " + joinArgs(d))}
-		if d.Input != "" {
-			for _, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
-				lines = append(lines, d.Cmd+" "+line)
-			}
-			if joinArgs(d) == "" {
-				lines = lines[1:]
-			}
-		}
 		var out strings.Builder
-		for _, line := range lines {
+		for _, line := range commandLines(d) {
 			if err := s.command(t, &out, line); err != nil {
 				fmt.Fprintf(&out, "error: %v\n", err)
 			}
@@ -113,6 +104,21 @@ func (s *scenario) run(t *testing.T, file string) {
 		}
 		return out.String()
 	})
+}
+
+// commandLines are the commands of one directive: itself, or each of its lines.
+func commandLines(d *datadriven.TestData) []string {
+	lines := []string{strings.TrimSpace(d.Cmd + " " + joinArgs(d))}
+	if d.Input == "" {
+		return lines
+	}
+	for _, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
+		lines = append(lines, d.Cmd+" "+line)
+	}
+	if joinArgs(d) == "" {
+		return lines[1:]
+	}
+	return lines
 }
 
 func joinArgs(d *datadriven.TestData) string {

@@ -30,6 +30,6 @@ error { BadIPv4Checksum }
 #define CHAIN_OF(KEY) (bit<8>)(KEY >> 24)
 #define METADATA header
 #define METADATA_PADDING bit<3> padding;
-#define NETCRAQ_PSA
+#define NETCRAQ_BRIDGE
 
 #endif

@@ -160,11 +160,11 @@ header netcraq_t {
     bit<16> length;           // bytes of the value that are used, or TOMBSTONE
     bit<32> request;
     bit<32> KEY_ID;           // the top 8 bits name the chain
-    bit<64> version;          // epoch (16 bits) and sequence number (48 bits), compared as one number
+    VERSION_FIELDS            // epoch (16 bits) and sequence number (48 bits), compared as one number
 }
 
 header value_t {
-    bit<WORD_BITS> VALUE;
+    VALUE_FIELDS
 #if VALUE_WORDS > 1
     bit<WORD_BITS> VALUE_1;
 #endif
@@ -174,9 +174,9 @@ header value_t {
 #endif
 }
 
-#ifdef NETCRAQ_PSA
-/* PSA keeps no metadata between ingress and egress. The ingress deparser puts this header before
- * the packet, and the egress parser removes it, so it never leaves the switch. */
+#ifdef NETCRAQ_BRIDGE
+/* PSA and TNA keep no metadata between ingress and egress. The ingress deparser puts this header
+ * before the packet, and the egress parser removes it, so it never leaves the switch. */
 header bridge_t {
     bit<9> ingress_port;
     bit<7> padding;
@@ -184,7 +184,7 @@ header bridge_t {
 #endif
 
 struct headers_t {
-#ifdef NETCRAQ_PSA
+#ifdef NETCRAQ_BRIDGE
     bridge_t            bridge;
 #endif
     packet_in_header_t  packet_in;

@@ -18,7 +18,17 @@
 #define VALUE_BITS 128
 #endif
 
-#if VALUE_BITS == 128
+/* The version and the value in the headers. A chip has both in words of 32 bits. */
+#ifdef NETCRAQ_CHIP
+#include "chip/profile.p4"
+#else
+#define VERSION_FIELDS bit<64> version;
+#define VALUE_FIELDS bit<WORD_BITS> VALUE;
+#endif
+
+#ifdef NETCRAQ_CHIP
+#define VALUE_WORDS 1
+#elif VALUE_BITS == 128
 #define VALUE_WORDS 1
 #define WORD_BITS 128
 #define DEFAULT_SLOTS 65536
