@@ -82,12 +82,11 @@ func TestEvents(t *testing.T) {
 // passes it to another emitter or puts it into an Event. Other functions have such names, too (a
 // set's Add), so a call counts only with this number of arguments.
 var eventEmitters = map[string]struct{ least, most int }{
-	"event":       {3, math.MaxInt}, // chain.Machine
-	"Event":       {3, 3},           // switches.Owner
-	"Add":         {4, 4},           // observe.Log
-	"Announce":    {3, 3},           // the network of placement
-	"reroute":     {3, 3},           // Controller
-	"rerouteSoon": {3, 3},           // Controller
+	"event":    {3, math.MaxInt}, // chain.Machine
+	"Event":    {3, 3},           // switches.Owner
+	"Add":      {4, 4},           // observe.Log
+	"Announce": {3, 3},           // the network of placement
+	"reroute":  {3, 3},           // Controller
 }
 
 // emittedEvents returns the types of events that the code below controlplane emits, each with one
