@@ -233,7 +233,7 @@ func (u *user) leases() {
 	u.t.Helper()
 	lease := u.must("lease", "grant", "1m")
 	u.must("put", "worker", "busy", "--lease", lease)
-	line := "(?m)^" + lease + `  [1-6]?[0-9.]+m?[0-9.]*s  uid \d+, gid \d+ \(pid \d+\)  key worker$`
+	line := "(?m)^" + lease + ` +[1-6]?[0-9.]+m?[0-9.]*s +uid \d+, gid \d+ \(pid \d+\) +key worker$`
 	if out := u.must("lease", "list"); !regexp.MustCompile(line).MatchString(out) {
 		u.t.Errorf("lease list prints\n%s\nwant %s", out, line)
 	}

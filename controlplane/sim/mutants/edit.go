@@ -185,19 +185,26 @@ func (e *edit) assign(file, target, fragment string, n int, change func(old any)
 // assignFlag changes the value that is assigned to a boolean, and the conditions in which p4c has
 // replaced the boolean by that value. (For those, p4c quotes the metadata's declaration.)
 func (e *edit) assignFlag(file, target, fragment string, n int, change func(old any) any) {
+	e.assignOnly(file, target, fragment, n, func(old any) any {
+		changed := change(old)
+		for _, c := range e.conditions("netcraq.p4", "meta") {
+			if reflect.DeepEqual(c["expression"], old) {
+				c["expression"] = changed
+			}
+		}
+		return changed
+	})
+}
+
+// assignOnly changes the value that is assigned to a boolean.
+func (e *edit) assignOnly(file, target, fragment string, n int, change func(old any) any) {
 	e.assign(file, target, fragment, n, func(old any) any {
 		inner := old.(map[string]any)["value"].(map[string]any)["value"].(map[string]any)
 		if inner["op"] != "b2d" {
 			e.fail("%q does not assign a boolean", fragment)
 			return old
 		}
-		changed := change(inner["right"])
-		for _, c := range e.conditions("netcraq.p4", "meta") {
-			if reflect.DeepEqual(c["expression"], inner["right"]) {
-				c["expression"] = changed
-			}
-		}
-		return expr{"type": "expression", "value": operation2("b2d", nil, changed)}
+		return expr{"type": "expression", "value": operation2("b2d", nil, change(inner["right"]))}
 	})
 }
 

@@ -44,7 +44,7 @@ func init() {
 		})
 	}, Remove: func(r *rules.Removed) { r.AckFromTailAlone = true }})
 	program("ACK_WITHOUT_VALUE", "the ACK carries the value", func(e *edit) {
-		e.assignFlag("outcome.p4", "object_used", "= meta.version.newer", 1, func(old any) any { return and(old, not(ack())) })
+		e.assignOnly("outcome.p4", "object_used", "= meta.version.newer", 1, func(old any) any { return and(old, not(ack())) })
 	})
 	program("NO_STORE_ORDER", "a node stores only what is newer than its latest", func(e *edit) {
 		e.assignFlag("version.p4", "version_newer", "= hdr.netcraq.version > meta.version.latest", 1, always)
