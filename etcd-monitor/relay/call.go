@@ -3,8 +3,6 @@ package relay
 import (
 	"context"
 	"encoding/binary"
-	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +10,8 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
+
+	"github.com/netcraq/netcraq/internal/grpcconn"
 )
 
 // call is one request: a stream of the client and, when its destination is known, a stream to etcd
@@ -256,7 +256,7 @@ func (x *call) toLocalLocked(end bool) {
 
 // trailers handles the end of etcd's answer. The caller holds mu.
 func (x *call) trailers(fields []hpack.HeaderField) {
-	code, text := statusOf(fields)
+	code, text := grpcconn.Status(fields)
 	plan := x.plan
 	if code == codes.OK && plan.Answer != nil {
 		m := x.kept
@@ -397,26 +397,6 @@ func (x *call) stopped() {
 			x.plan.Done(codes.Unavailable, time.Since(x.began))
 		}
 	}
-}
-
-// statusOf parses the status in trailers.
-func statusOf(fields []hpack.HeaderField) (code codes.Code, text string) {
-	code = codes.Unknown
-	for _, f := range fields {
-		switch f.Name {
-		case "grpc-status":
-			if n, err := strconv.ParseUint(f.Value, 10, 32); err == nil {
-				code = codes.Code(n)
-			}
-		case "grpc-message":
-			if text = f.Value; strings.Contains(text, "%") {
-				if plain, err := url.PathUnescape(text); err == nil {
-					text = plain
-				}
-			}
-		}
-	}
-	return code, text
 }
 
 // encodeMessage percent-encodes a status message (gRPC over HTTP2, "Responses").

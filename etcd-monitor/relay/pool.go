@@ -2,19 +2,15 @@ package relay
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"net"
-	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/netcraq/netcraq/api/unannounced"
+	"github.com/netcraq/netcraq/internal/grpcconn"
 )
 
 // Pauses between attempts to connect to etcd, as in the gateway's own client.
@@ -44,9 +40,8 @@ type pool struct {
 
 // link is an endpoint of etcd.
 type link struct {
-	scheme, network, address, authority string
-	tls                                 *tls.Config
-	stop                                context.CancelFunc
+	grpcconn.Endpoint
+	stop context.CancelFunc
 }
 
 // member is a live connection and its endpoint. It is immutable: requests read it without a lock,
@@ -86,51 +81,12 @@ func (p *pool) look() {
 		if p.links[at] != nil || p.ctx.Err() != nil {
 			continue
 		}
-		l := p.parse(at)
+		l := &link{Endpoint: grpcconn.Parse(at, p.r.TLS)}
 		var ctx context.Context
 		ctx, l.stop = context.WithCancel(p.ctx)
 		p.links[at] = l
 		p.work.Go(func() { p.run(ctx, l) })
 	}
-}
-
-// parse parses an endpoint as etcd's clients do: a URL of http, https, unix or unixs, or HOST:PORT.
-func (p *pool) parse(at string) *link {
-	l := &link{scheme: "http", network: "tcp", address: at}
-	secure := p.r.TLS != nil
-	if scheme, rest, ok := strings.Cut(at, ":"); ok {
-		switch scheme {
-		case "http", "https":
-			if u, err := url.Parse(at); err == nil {
-				l.address = u.Host
-			}
-			secure = scheme == "https"
-		case "unix", "unixs":
-			l.network, l.address = "unix", strings.TrimPrefix(rest, "//")
-			secure = scheme == "unixs"
-		}
-	}
-	l.authority = l.address
-	if l.network == "unix" {
-		l.authority = "localhost"
-	}
-	if secure {
-		l.scheme = "https"
-		cfg := p.r.TLS
-		if cfg == nil {
-			cfg = &tls.Config{MinVersion: tls.VersionTLS12}
-		}
-		l.tls = cfg.Clone()
-		l.tls.NextProtos = []string{"h2"}
-		if l.tls.ServerName == "" {
-			host, _, err := net.SplitHostPort(l.authority)
-			if err != nil {
-				host = l.authority
-			}
-			l.tls.ServerName = host
-		}
-	}
-	return l
 }
 
 // run maintains a connection until ctx ends.
@@ -165,19 +121,9 @@ var errNotReady = errors.New("relay: etcd does not say its settings")
 func (p *pool) connect(ctx context.Context, l *link) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectWait)
 	defer cancel()
-	var d net.Dialer
-	nc, err := d.DialContext(ctx, l.network, l.address)
+	nc, err := l.Dial(ctx)
 	if err != nil {
 		return nil, err
-	}
-	nc = unannounced.Conn(nc)
-	if l.tls != nil {
-		t := tls.Client(nc, l.tls)
-		if err := t.HandshakeContext(ctx); err != nil {
-			nc.Close()
-			return nil, err
-		}
-		nc = t
 	}
 	c := newConn(nc, false, limits{idle: p.r.UpstreamPing, idleTimeout: p.r.UpstreamPingTimeout, idleStreams: true},
 		p.r.Panicked)

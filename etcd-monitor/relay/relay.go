@@ -274,9 +274,9 @@ func (r *Relay) request(fields []hpack.HeaderField, at *link, method string,
 	client []hpack.HeaderField) []hpack.HeaderField {
 	fields = append(fields,
 		hpack.HeaderField{Name: ":method", Value: "POST"},
-		hpack.HeaderField{Name: ":scheme", Value: at.scheme},
+		hpack.HeaderField{Name: ":scheme", Value: at.Scheme},
 		hpack.HeaderField{Name: ":path", Value: method},
-		hpack.HeaderField{Name: ":authority", Value: at.authority},
+		hpack.HeaderField{Name: ":authority", Value: at.Authority},
 		hpack.HeaderField{Name: "content-type", Value: "application/grpc"},
 		hpack.HeaderField{Name: "user-agent", Value: r.UserAgent},
 		hpack.HeaderField{Name: "te", Value: "trailers"})

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -21,7 +20,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/netcraq/netcraq/api/unannounced"
+	"github.com/netcraq/netcraq/internal/grpcconn"
 	"github.com/netcraq/netcraq/nodeapi/durable/etcdlink"
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
@@ -38,18 +37,12 @@ type links struct {
 	up   atomic.Pointer[[]*etcdlink.Conn] // another slice after each change
 	mu   sync.Mutex                       // of changes of up
 
-	endpoints []endpoint
+	endpoints []grpcconn.Endpoint
 	watches   struct {
 		under atomic.Int32 // watches that use conn, or begin to
 		mu    sync.Mutex
 		conn  *etcdlink.Conn // nil: none is known
 	}
-}
-
-// endpoint is where a link goes to.
-type endpoint struct {
-	scheme, address string
-	tls             *tls.Config // nil: without TLS
 }
 
 // dialLinks begins to connect to the endpoints of a client, and makes the client use the links.
@@ -79,42 +72,21 @@ func (l *links) close() {
 	l.endpoints = nil
 }
 
-// parseEndpoint reads HOST:PORT, or a URL of http or https. Other endpoints have no link.
-func parseEndpoint(text string, secure *tls.Config) (endpoint, bool) {
-	at := endpoint{scheme: "http", address: text}
-	if strings.Contains(text, "://") {
-		u, err := url.Parse(text)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" {
-			return at, false
-		}
-		at.scheme, at.address = u.Scheme, u.Host
-	} else if secure != nil {
-		at.scheme = "https"
-	}
-	host, _, err := net.SplitHostPort(at.address)
-	if err != nil || strings.Contains(at.address, "/") { // for example unix:/run/etcd.sock
-		return at, false
-	}
-	if at.scheme == "https" {
-		at.tls = &tls.Config{}
-		if secure != nil {
-			at.tls = secure.Clone()
-		}
-		at.tls.NextProtos = []string{"h2"}
-		if at.tls.ServerName == "" {
-			at.tls.ServerName = host
-		}
-	}
-	return at, true
+// parseEndpoint parses HOST:PORT, or a URL of http or https with a port. Other endpoints have no
+// link.
+func parseEndpoint(text string, secure *tls.Config) (grpcconn.Endpoint, bool) {
+	at := grpcconn.Parse(text, secure)
+	_, _, err := net.SplitHostPort(at.Address)
+	return at, err == nil && at.Network == "tcp" && !strings.Contains(at.Address, "/")
 }
 
 // linkTime bounds an attempt to connect.
 const linkTime = 5 * time.Second
 
 // keep keeps a link until ctx ends.
-func (l *links) keep(ctx context.Context, at endpoint) {
+func (l *links) keep(ctx context.Context, at grpcconn.Endpoint) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		if conn, err := at.connect(ctx, keepAliveTime, keepAliveTimeout); err == nil {
+		if conn, err := connect(ctx, &at, keepAliveTime, keepAliveTimeout); err == nil {
 			l.change(func(up []*etcdlink.Conn) []*etcdlink.Conn { return append(up, conn) })
 			select {
 			case <-ctx.Done():
@@ -141,24 +113,15 @@ func (l *links) change(f func([]*etcdlink.Conn) []*etcdlink.Conn) {
 	l.up.Store(&up)
 }
 
-func (at *endpoint) connect(ctx context.Context, silence, answer time.Duration) (*etcdlink.Conn, error) {
+func connect(ctx context.Context, at *grpcconn.Endpoint, silence, answer time.Duration) (*etcdlink.Conn,
+	error) {
 	ctx, cancel := context.WithTimeout(ctx, linkTime)
 	defer cancel()
-	var d net.Dialer
-	nc, err := d.DialContext(ctx, "tcp", at.address)
+	nc, err := at.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	nc = unannounced.Conn(nc)
-	if at.tls != nil {
-		secured := tls.Client(nc, at.tls)
-		if err := secured.HandshakeContext(ctx); err != nil {
-			nc.Close()
-			return nil, err
-		}
-		nc = secured
-	}
-	conn, err := etcdlink.New(ctx, nc, etcdlink.Options{Scheme: at.scheme, Authority: at.address, UserAgent: "netcraq",
+	conn, err := etcdlink.New(ctx, nc, etcdlink.Options{Scheme: at.Scheme, Authority: at.Authority, UserAgent: "netcraq",
 		Silence: silence, Answer: answer})
 	if err != nil {
 		nc.Close()
@@ -218,7 +181,7 @@ func (l *links) forWatches(ctx context.Context) (*etcdlink.Conn, error) {
 	for range l.endpoints {
 		var conn *etcdlink.Conn
 		at := &l.endpoints[l.turn.Add(1)%uint32(len(l.endpoints))]
-		if conn, err = at.connect(ctx, watchSilence, watchAnswer); err == nil {
+		if conn, err = connect(ctx, at, watchSilence, watchAnswer); err == nil {
 			l.watches.conn = conn
 			return conn, nil
 		}

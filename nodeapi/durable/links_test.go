@@ -155,8 +155,8 @@ func TestParseEndpoint(t *testing.T) {
 		{"http://a:1:%", nil, "", "", ""},
 	} {
 		at, ok := parseEndpoint(c.text, c.secure)
-		if ok != (c.scheme != "") || ok && (at.scheme != c.scheme || at.address != c.address ||
-			(at.tls != nil) != (c.server != "") || at.tls != nil && at.tls.ServerName != c.server) {
+		if ok != (c.scheme != "") || ok && (at.Scheme != c.scheme || at.Address != c.address ||
+			(at.TLS != nil) != (c.server != "") || at.TLS != nil && at.TLS.ServerName != c.server) {
 			t.Errorf("%s: %+v, %v", c.text, at, ok)
 		}
 	}

@@ -18,6 +18,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/netcraq/netcraq/internal/grpcconn"
 )
 
 // ErrNotSent says that a request was not sent, or that the server has not begun to process it.
@@ -462,7 +464,7 @@ func (c *Conn) headers(f *http2.MetaHeadersFrame) {
 	case http != "" && http != "200":
 		c.reset(f.StreamID, status.Error(codes.Unavailable, "the server answers with the HTTP status "+http))
 	case f.StreamEnded():
-		c.finish(f.StreamID, statusOf(f.Fields))
+		c.finish(f.StreamID, status.Error(grpcconn.Status(f.Fields))) // nil for codes.OK
 	}
 }
 
