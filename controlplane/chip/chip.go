@@ -5,6 +5,7 @@ package chip
 
 import (
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/netcraq/netcraq/api/wire"
@@ -120,11 +121,7 @@ func number(e p4rt.Entry, param string) (uint64, error) {
 // with returns a copy of the parameters with those of changes in their place.
 func with(params, changes p4rt.Params) p4rt.Params {
 	out := p4rt.Params{}
-	for name, value := range params {
-		out[name] = value
-	}
-	for name, value := range changes {
-		out[name] = value
-	}
+	maps.Copy(out, params)
+	maps.Copy(out, changes)
 	return out
 }

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -81,15 +79,8 @@ type Certificate struct {
 	Name string // host name or address that it must be valid for; "": any
 }
 
-// check is one of the checks.
-type check struct {
-	name string
-	what string
-	run  func(context.Context, *look)
-}
-
 // checks are all checks, in the order of the report: lower layers come first.
-var checks = []check{
+var checks = []Check[*look]{
 	{"kernel", "version and features: eBPF at tc, tcx, BTF, helpers, lockdown", kernel},
 	{"limits", "locked memory and open files, of the agent where it runs", limits},
 	{"cgroups", "control groups, by which the node API knows pods", cgroups},
@@ -105,30 +96,18 @@ var checks = []check{
 }
 
 // Checks lists the names and descriptions of the checks.
-func Checks() (out [][2]string) {
-	for _, c := range checks {
-		out = append(out, [2]string{c.name, c.what})
-	}
-	return out
-}
+func Checks() [][2]string { return Describe(checks) }
 
 // Run runs the checks. It returns an error only for invalid options; everything else is a finding.
 func Run(ctx context.Context, o Options) (*Report, error) {
-	for _, name := range o.Checks {
-		if !slices.ContainsFunc(checks, func(c check) bool { return c.name == name }) {
-			var have []string
-			for _, c := range checks {
-				have = append(have, c.name)
-			}
-			return nil, fmt.Errorf("there is no check %q; there are %s", name, strings.Join(have, ", "))
-		}
+	chosen, err := Select(checks, o.Checks, "")
+	if err != nil {
+		return nil, err
 	}
 	l := newLook(o)
-	for _, c := range checks {
-		if len(o.Checks) == 0 || slices.Contains(o.Checks, c.name) {
-			l.check = c.name
-			c.run(ctx, l)
-		}
+	for _, c := range chosen {
+		l.check = c.Name
+		c.Run(ctx, l)
 	}
 	return &l.report, ctx.Err()
 }

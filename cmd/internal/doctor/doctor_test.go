@@ -113,9 +113,9 @@ func (m *machine) look(name string) []Finding {
 	l := newLook(m.Options)
 	l.probes = m.probes
 	for _, c := range checks {
-		if c.name == name {
+		if c.Name == name {
 			l.check = name
-			c.run(m.t.Context(), l)
+			c.Run(m.t.Context(), l)
 		}
 	}
 	return l.report.Findings

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -43,28 +42,17 @@ type Options struct {
 	Now        func() time.Time
 }
 
-// check checks one part of NetCRAQ.
-type check struct {
-	name, what string
-	run        func(context.Context, *look)
-}
-
-var checks = []check{
-	{"agents", "whether an agent is ready on each node", agents},
-	{"leader", "whether one of the agents leads", leader},
-	{"chains", "whether each chain is ready, and as long as it should be", chains},
-	{"gateways", "whether etcd's gateways are ready, and used", gateways},
-	{"policies", "whether NetworkPolicy is enforced on each node", policies},
-	{"images", "whether all parts are of versions that work together", images},
+var checks = []doctor.Check[*look]{
+	{Name: "agents", What: "whether an agent is ready on each node", Run: agents},
+	{Name: "leader", What: "whether one of the agents leads", Run: leader},
+	{Name: "chains", What: "whether each chain is ready, and as long as it should be", Run: chains},
+	{Name: "gateways", What: "whether etcd's gateways are ready, and used", Run: gateways},
+	{Name: "policies", What: "whether NetworkPolicy is enforced on each node", Run: policies},
+	{Name: "images", What: "whether all parts are of versions that work together", Run: images},
 }
 
 // Checks lists the names and descriptions of the checks.
-func Checks() (out [][2]string) {
-	for _, c := range checks {
-		out = append(out, [2]string{c.name, c.what})
-	}
-	return out
-}
+func Checks() [][2]string { return doctor.Describe(checks) }
 
 // The resources that the checks read. They use the dynamic client, because the typed client of all
 // kinds would make the command half as large again.
@@ -106,14 +94,9 @@ func Run(ctx context.Context, o Options) (*doctor.Report, error) {
 
 // run checks a cluster. The report's host is the API server's address.
 func run(ctx context.Context, c dynamic.Interface, host string, o Options) (*doctor.Report, error) {
-	for _, name := range o.Checks {
-		if !slices.ContainsFunc(checks, func(c check) bool { return c.name == name }) {
-			var have []string
-			for _, c := range checks {
-				have = append(have, c.name)
-			}
-			return nil, fmt.Errorf("there is no check %q of a cluster; there are %s", name, strings.Join(have, ", "))
-		}
+	chosen, err := doctor.Select(checks, o.Checks, " of a cluster")
+	if err != nil {
+		return nil, err
 	}
 	if o.Namespace == "" {
 		o.Namespace = NamespaceDefault
@@ -123,12 +106,9 @@ func run(ctx context.Context, c dynamic.Interface, host string, o Options) (*doc
 	}
 	l := &look{Options: o, client: c}
 	l.report.Host, l.report.Time = host, o.Now()
-	for _, check := range checks {
-		if len(o.Checks) > 0 && !slices.Contains(o.Checks, check.name) {
-			continue
-		}
-		l.check = check.name
-		check.run(ctx, l)
+	for _, check := range chosen {
+		l.check = check.Name
+		check.Run(ctx, l)
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
