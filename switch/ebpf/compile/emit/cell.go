@@ -21,8 +21,9 @@ func (t *Emitter) CellAddress(a memory.ArrayPlan, index *ir.Value, beyond string
 	t.Compute(index, 0)
 	if index.Max >= uint64(a.Size) {
 		t.Emit(asm.JGE.Imm(asm.R1, int32(a.Size), beyond))
-		// The condition is always true, but the verifier does not know the widths of values in memory.
 	} else {
+		// The condition is always true, but the verifier does not know the widths of values in
+		// memory.
 		t.Emit(asm.JGT.Imm(asm.R1, int32(min(index.Max, uint64(a.Size-1))), beyond))
 	}
 	switch {

@@ -99,8 +99,8 @@ func (t *Hashes) hashFunction(name string) string {
 			if !check.Reflected {
 				t.Mask(v, ir.Ones(check.Width), 3)
 			}
-		// the hash is the first eight bytes, or all bytes if there are fewer
 		case name == "identity":
+			// The hash is the first eight bytes, or all bytes if there are fewer.
 			t.Emit(asm.JGE.Imm(i, 8, done), asm.LSh.Imm(v, 8), asm.Or.Reg(v, asm.R2))
 		default: // Add up whole words: shift the byte to its position in the word.
 			size := map[string]int32{"csum16": 2, "xor16": 2, "xor32": 4}[name]

@@ -17,9 +17,9 @@ import (
 // after the first register access writes a register. A packet then notes the version, reads the
 // registers, and checks whether the version is still the same:
 //
-// 	version even? ──▶ registers are read, as they come ──▶ version the same? ──▶ …
-// 	      │ no                                                    │ no: changes are undone
-// 	      └──────────▶ the lock, the same steps again ◀───────────┘
+//	version even? ──▶ registers are read, as they come ──▶ version the same? ──▶ …
+//	      │ no                                                    │ no: changes are undone
+//	      └──────────▶ the lock, the same steps again ◀───────────┘
 //
 // Until the check, the packet must not do anything irreversible. It updates counters only
 // afterwards, because nothing reads them. If it changes fields that are read again, it saves their

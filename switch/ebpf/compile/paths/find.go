@@ -20,10 +20,10 @@ import (
 // cost nothing, and values that are never read again are not stored. Compilers call these
 // techniques jump threading and partial evaluation.
 //
-// 	node      op == READ? ──▶ kind = 1 ─┐             ┌─▶ kind == 1? ─▶ …
-// 	          else        ──▶ kind = 2 ─┴─▶ table ────┘
-// 	steps     op == READ? ──▶ table ──▶ … (what follows kind == 1)
-// 	          else        ──▶ table ──▶ … (what follows kind == 2)
+//	node      op == READ? ──▶ kind = 1 ─┐             ┌─▶ kind == 1? ─▶ …
+//	          else        ──▶ kind = 2 ─┴─▶ table ────┘
+//	steps     op == READ? ──▶ table ──▶ … (what follows kind == 1)
+//	          else        ──▶ table ──▶ … (what follows kind == 2)
 //
 // The facts (ir.Facts) are values of fields. They follow from assignments, conditions and the
 // parameters of tables with few entries (package known), and from the fact that metadata begins as
