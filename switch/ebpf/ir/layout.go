@@ -127,8 +127,8 @@ func NewLayout(p *bmv2json.Program, from int) *Layout {
 	l.Meta = at
 	place(true)
 	l.Headers = at
-	// The elements of a stack are adjacent in Program.Headers only by p4c's convention. This check
-	// ensures it.
+	// The elements of a stack are adjacent in Program.Headers only by p4c's convention. This loop
+	// makes them adjacent in the PHV.
 	for _, s := range p.Stacks {
 		for _, h := range s.Headers {
 			l.Base[h.Index] = at
