@@ -229,7 +229,7 @@ func (l *local) table(name string) *translate.Table {
 			return t
 		}
 	}
-	return nil // the action profile is hidden from the control plane
+	return nil // the table is hidden from the control plane
 }
 
 func (l *local) actionProfile(name string) (*translate.ActionProfile, *actionProfileState) {

@@ -84,7 +84,8 @@ func (c *config) replicas(in []*p4v1.Replica) ([][]target.Replica, []*p4v1.Repli
 	return out, kept, nil
 }
 
-// present checks whether an entity exists exactly if the type of an update requires it.
+// present returns an error if an INSERT names an existing entity, or if another update names a
+// missing entity.
 func present(typ p4v1.Update_Type, exists bool, what string, id uint32) error {
 	switch {
 	case typ == p4v1.Update_INSERT && exists:
