@@ -16,14 +16,14 @@
 // simple_switch leaves undefined:
 //
 //   - Fields of a header that was never valid are 0. In BMv2 they have an earlier packet's values.
-//   - Reading outside a stack or an array of registers, counters or meters gives 0, and writing there
-//     does nothing. An optimized build of BMv2 leaves this undefined for arrays.
+//   - Reading outside a stack or an array of registers, counters or meters gives 0, and writing
+//     there does nothing. An optimized build of BMv2 leaves this undefined for arrays.
 //   - A parser that never ends stops with the error ParserTimeout.
 //   - A packet may be resubmitted, recirculated and cloned only a limited number of times
 //     ([Options].MaxPasses).
 //   - A failed assertion drops the packet. In BMv2 the process aborts.
-//   - Two varbit fields are equal only if their lengths are equal, too, as P4 requires. BMv2 compares
-//     them as numbers.
+//   - Two varbit fields are equal only if their lengths are equal, too, as P4 requires. BMv2
+//     compares them as numbers.
 //
 // There are no silent differences. New refuses what it cannot run with an error that wraps
 // [target.ErrUnsupported] and names the construct and its place in the JSON.
@@ -36,7 +36,8 @@
 //
 //   - wideint has numbers of any width, and refusal has a compiler's way to stop with an error.
 //   - packet has one packet's fields and headers.
-//   - arrays, calculation and matchtables are what a program stores, computes and looks up.
+//   - arrays has a program's registers, counters and meters, calculation its hashes, and matchtables
+//     its tables.
 //   - packetevents has events and traces.
 //   - expression translates expressions to functions of a packet.
 //   - reference runs the program statement by statement. It is the specification.

@@ -18,10 +18,10 @@ import (
 // Peer is the other end of a veth pair of which this switch has one end at XDP. The switch prepares
 // the peer in two ways:
 //
-//   - The peer's sender must complete the data that XDP does not see. It writes checksums and 802.1Q
-//     tags into the frame (tx-checksumming and tx-vlan-offload off).
-//   - The peer must accept frames from XDP. A veth does so while it polls (NAPI), and it polls if it
-//     has an XDP program itself. A program that passes everything is enough.
+//   - The peer's sender must complete the data that XDP does not see. It writes checksums and
+//     802.1Q tags into the frame (tx-checksumming and tx-vlan-offload off).
+//   - The peer must accept frames from XDP. A veth does so while it polls (NAPI), and it polls if
+//     it has an XDP program itself. A program that passes everything is enough.
 //
 // Release undoes both. If this switch is killed, the kernel and the next switch (package offload)
 // undo both.

@@ -16,8 +16,8 @@ import (
 // bit is known only at run time. There are three ways to assemble the bytes. The compiler uses the
 // first that applies:
 //
-//   - Each run of inputs that are valid together fills whole bytes. The code appends the runs one by
-//     one (hashInput).
+//   - Each run of inputs that are valid together fills whole bytes. The code appends the runs one
+//     by one (hashInput).
 //   - All headers are valid, so every bit has a fixed position (putAll).
 //   - The code appends bit by bit, at a position that it counts at run time (putEach).
 //
