@@ -361,7 +361,7 @@ func TestControlPlaneTakesStripes(t *testing.T) {
 }
 
 // TestStripesLikeInterp runs the same frames on the interpreter and in the kernel. In the kernel it
-// runs them with the one lock and with stripes.
+// runs them with the global lock and with stripes.
 func TestStripesLikeInterp(t *testing.T) {
 	needUnlockedReads(t)
 	eachHook(t, "ledger", func(t *testing.T, h Hook) {
@@ -412,7 +412,7 @@ func TestStripesLikeInterp(t *testing.T) {
 }
 
 // TestStripesWherePacketsMeet checks that a switch changes to stripes only when packets have waited
-// for each other. It must change back to the one lock when it recompiles the program without
+// for each other. It must change back to the global lock when it recompiles the program without
 // stripes.
 func TestStripesWherePacketsMeet(t *testing.T) {
 	needUnlockedReads(t)

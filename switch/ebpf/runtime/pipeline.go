@@ -50,7 +50,7 @@ type Pipeline struct {
 	refused     bool      // the kernel has refused a program compiled for its tables' content
 	pathless    bool      // the kernel has refused a program compiled by its paths
 	striped     bool      // the programs support stripes (SetStripes)
-	// how often packets had found the one lock taken at the last StripeIfMeeting
+	// how often packets had found the global lock taken at the last StripeIfMeeting
 	waits uint64
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// SetStripes makes packets lock stripes of registers from now on, or the one lock
+// SetStripes makes packets lock stripes of registers from now on, or the global lock
 // (compile/locking/stripes.go). Only the pipeline's own programs may run during the call and as
 // long as stripes are used. The caller must ensure this. The error is [target.ErrUnsupported] if
 // these programs do not support stripes.
@@ -64,8 +64,9 @@ func (p *Pipeline) Striped() bool {
 	return p.State.Load(p.Mode) == memory.ModeStripes
 }
 
-// mostWaits is how often packets may find the one lock taken between two calls of StripeIfMeeting,
-// half a second apart. With fewer waits, stripes would cost more time than they save.
+// mostWaits is how often packets may find the global lock taken between two calls of
+// StripeIfMeeting, half a second apart. With fewer waits, stripes would cost more time than they
+// save.
 const mostWaits = 1000
 
 // StripeIfMeeting switches to stripes if packets have waited for each other since the last call and

@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// TestSetStripes checks that there is a period with both kinds of locks between the one lock and
+// TestSetStripes checks that there is a period with both kinds of locks between the global lock and
 // stripes, in both directions. Each change of mode must wait for packets that may not have seen it,
 // before the next change.
 func TestSetStripes(t *testing.T) {

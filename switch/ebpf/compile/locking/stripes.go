@@ -36,11 +36,11 @@ import (
 // stripe. Otherwise it would take effect at two different moments.
 //
 // Stripes cost a packet some 8 ns, which is wasted if packets do not contend. So there are modes: a
-// program starts with the one lock, and changes to stripes after packets have waited for it. In
+// program starts with the global lock, and changes to stripes after packets have waited for it. In
 // between there is a mode in which all packets take the lock and all stripes; each change of mode
 // waits until no packet of the previous mode is left (runtime.Pipeline.SetStripes). Programs
-// without stripes (those not compiled by their paths) take the one lock in every mode, so they run
-// only in the first.
+// without stripes (those not compiled by their paths) take the global lock in every mode, so they
+// run only in the first.
 
 // PHVLocked in the PHV says which locks a packet holds.
 const (
@@ -244,7 +244,7 @@ func (t *Locks) waitForStripeFunction() string {
 }
 
 // TakeStripesFunction emits the function that takes all stripes, one after the other, for the
-// holder of the one lock. The function returns 1. If that takes too long, it takes no stripe and
+// holder of the global lock. The function returns 1. If that takes too long, it takes no stripe and
 // returns 0.
 func (t *Locks) TakeStripesFunction() string {
 	t.GiveStripesFunction()
@@ -306,8 +306,8 @@ func (t *Locks) GiveStripesFunction() string {
 	})
 }
 
-// lockAllFunction emits the function that takes the one lock and all stripes for the packet whose
-// PHV is at R1. The function returns 1. If it fails, it takes no lock and returns 0.
+// lockAllFunction emits the function that takes the global lock and all stripes for the packet
+// whose PHV is at R1. The function returns 1. If it fails, it takes no lock and returns 0.
 func (t *Locks) lockAllFunction() string {
 	t.TakeStripesFunction()
 	t.giveBackFunction()
@@ -336,7 +336,7 @@ func (t *Locks) lockAllFunction() string {
 }
 
 // giveBackFunction emits the function that releases the locks of the packet whose PHV is at R1. It
-// does not handle a packet that holds only the one lock.
+// does not handle a packet that holds only the global lock.
 func (t *Locks) giveBackFunction() string {
 	t.GiveStripesFunction()
 	return t.FunctionOnce("registers.give", func() {

@@ -107,7 +107,7 @@ func (t *Locks) EmitValidate(u *paths.Unlocked, changed string) {
 }
 
 // byStripes is the version that readers note if they use stripes. While no writer is active, the
-// version of the one lock never has this value.
+// version of the global lock never has this value.
 const byStripes = 1
 
 // noteVersions emits code that notes the versions of the stripes that a packet reads. If another

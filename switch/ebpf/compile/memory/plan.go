@@ -27,7 +27,7 @@ type Plan struct {
 	// EpochDropped and OldestEpoch follow.
 	Epoch int
 	// Offsets in the state of the mode in which packets lock the registers (locking/stripes.go),
-	// and of how often a packet found the one lock taken.
+	// and of how often a packet found the global lock taken.
 	Mode, Contended int
 	// Offset in the state of how many bytes of stripes a packet holds that is taking all stripes.
 	Taking    int

@@ -45,7 +45,7 @@ func (p *Plan) planFamilies() {
 		return
 	}
 	if q := p.Prog.Pipeline("egress"); q != nil && slices.ContainsFunc(analysis.Nodes(q), analysis.TouchesRegister) {
-		return // egress has a locked section of its own, with the one lock
+		return // egress has a locked section of its own, with the global lock
 	}
 	q := p.Prog.Pipeline("ingress")
 	if q == nil {

@@ -12,9 +12,9 @@ const (
 
 // Values at Plan.Mode in the state. They say how packets lock the registers (locking/stripes.go).
 const (
-	ModeOne     = 0 // packets take the one lock
+	ModeOne     = 0 // packets take the global lock
 	ModeStripes = 1 // packets take stripes
-	ModeBoth    = 2 // packets take the one lock and then all stripes
+	ModeBoth    = 2 // packets take the global lock and then all stripes
 )
 
 // HasVersions reports whether writers increment a version of the registers.
