@@ -51,7 +51,8 @@ func TestArraysAreBounded(t *testing.T) {
 			}
 		}
 	}
-	const half, cell = 1 << 29, 8 // half is half of the memory limit, in bytes
+	// half is half of the memory limit in bytes, and cell the size of a cell
+	const half, cell = 1 << 29, 8
 	for _, c := range []struct {
 		name, largest string
 		edit          func(root map[string]any)

@@ -248,7 +248,7 @@ func (t *Locks) waitForStripeFunction() string {
 // returns 0.
 func (t *Locks) TakeStripesFunction() string {
 	t.GiveStripesFunction()
-	// The state contains the next stripe's number. The one lock guards it.
+	// The state contains the next stripe's number. The global lock guards it.
 	t.FunctionOnce("stripes.each", func() {
 		t.StateAddress(asm.R6, t.Taking)
 		t.Load(asm.R7, asm.R6, 0, 8)

@@ -51,10 +51,11 @@ type Plan struct {
 	Out      int // the headers that leave
 	Blocks   map[*bmv2json.Header]bool
 	// offset in the PHV of the 4 bytes with a block's offset in the frame
-	BlockAt       map[*bmv2json.Header]int
-	Undo          int                  // values for undoing changes; see locking/unlocked.go
-	Resting       []*Resting           // blocks that may rest in the frame
-	RestingFields map[int]restingField // fields of these blocks, by their offset in the PHV
+	BlockAt map[*bmv2json.Header]int
+	Undo    int        // values for undoing changes; see locking/unlocked.go
+	Resting []*Resting // blocks that may rest in the frame
+	// fields of the blocks in Resting, by their offset in the PHV
+	RestingFields map[int]restingField
 
 	Scratch, ScratchEnd int // words in the PHV for arithmetic on wide values (ir/wide.go)
 	operations          map[*bmv2json.Primitive]*bmv2json.Expr
@@ -74,7 +75,6 @@ type Plan struct {
 	otherwise map[int]bool
 
 	Requests Requests
-	// 2 bytes in the PHV: the learn list to send; 0 if the program sends none
 	Messages []*bmv2json.Primitive // the program's log messages by number
 	// Offset in the state of the number of messages that found the ring full.
 	MessagesLost int

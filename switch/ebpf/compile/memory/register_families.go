@@ -45,7 +45,9 @@ func (p *Plan) planFamilies() {
 		return
 	}
 	if q := p.Prog.Pipeline("egress"); q != nil && slices.ContainsFunc(analysis.Nodes(q), analysis.TouchesRegister) {
-		return // egress has a locked section of its own, with the global lock
+		// There are no families. Egress locks its registers separately, and only with the global
+		// lock.
+		return
 	}
 	q := p.Prog.Pipeline("ingress")
 	if q == nil {

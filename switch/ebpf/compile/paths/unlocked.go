@@ -154,7 +154,7 @@ func (t *finder) changedInside(first *Step) (changed map[int]bool, ok bool) {
 			switch s.Primitive.Op {
 			case "assign", "modify_field", "register_read", "count", "mark_to_drop", "drop",
 				"no_op":
-			default: // includes log_msg, which would be logged twice
+			default: // this includes log_msg, because its message would be logged twice
 				return nil, false
 			}
 		default:
