@@ -78,12 +78,14 @@ type Plan struct {
 	Messages []*bmv2json.Primitive // the program's log messages by number
 	// Offset in the state of the number of messages that found the ring full.
 	MessagesLost int
-	Digest       int
-	ValueSets    []SetPlan      // indexed by ValueSet.Index
-	HashIn       int            // offset of the bytes that are hashed
-	HashMax      int            // largest number of bytes at HashIn
-	CRCTables    map[string]int // offset of each CRC table in the state
-	customCRCs   map[*bmv2json.Calculation]int
+	// Offset in the PHV of the 2 bytes with the id of the learn list to send. It is 0 if the program
+	// sends no digests.
+	Digest     int
+	ValueSets  []SetPlan      // indexed by ValueSet.Index
+	HashIn     int            // offset of the bytes that are hashed
+	HashMax    int            // largest number of bytes at HashIn
+	CRCTables  map[string]int // offset of each CRC table in the state
+	customCRCs map[*bmv2json.Calculation]int
 }
 
 // Span is the part [off, off+size) of the PHV.
