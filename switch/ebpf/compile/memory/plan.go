@@ -31,7 +31,7 @@ type Plan struct {
 	Mode, Contended int
 	// Offset in the state of how many bytes of stripes a packet holds that is taking all stripes.
 	Taking    int
-	Stripes   int // offset in the state of the stripes of all families
+	Stripes   int // offset in the state of the stripes of all register families
 	Registers []ArrayPlan
 	Counters  []CounterPlan
 	Meters    []ArrayPlan
@@ -65,8 +65,9 @@ type Plan struct {
 
 	Families    []family // register families; empty if there is only one lock
 	Members     []Member // indexed by Register.Index
-	StripeCount int      // number of stripes of each family, a power of two
-	// offset in the PHV of a word for the stripe and a word for its version, for each family
+	StripeCount int      // number of stripes of each register family, a power of two
+	// offset in the PHV of a word for the stripe and a word for its version, for each register
+	// family
 	held            int
 	LargestRegister int // number of cells of the largest register
 	// Values that are assigned to metadata, by the field's offset, and whether the field may get

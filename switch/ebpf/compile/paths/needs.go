@@ -11,25 +11,25 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Needs describes, for each family, the number by which a packet selects registers from a step on.
-// The numbers are expressed by values at that step.
+// Needs describes, for each register family, the number by which a packet selects registers from a
+// step on. The numbers are expressed by values at that step.
 type Needs struct {
-	Families []Need // indexed by family
+	Families []Need // indexed by register family
 	// set if some index may depend on other values than those at that step
 	unknown bool
-	// The largest number of cells of the single family that a packet reads, and whether it writes
-	// any cell of this family.
+	// The largest number of cells of the register family marked Single that a packet reads, and
+	// whether it writes any cell of this family.
 	singleReads  int
 	singleWrites bool
 }
 
-// Need is the number by which a packet selects the registers of a family. Its Base is nil if the
-// packet uses no register of the family.
+// Need is the number by which a packet selects the registers of a register family. Its Base is nil
+// if the packet uses no register of the family.
 type Need struct {
 	Base    *bmv2json.Expr
 	key     string
 	several bool // the packet uses several numbers, on different paths or one after the other
-	single  bool // this is the single family (locking/stripes.go)
+	single  bool // this is the register family marked Single (locking/stripes.go)
 }
 
 func (n *Need) add(m Need) {
@@ -71,7 +71,7 @@ func (t *finder) enter(h *fieldsHeld) *fieldsHeld {
 }
 
 // findNeeds finds, for each step in the locked section, the numbers by which packets select the
-// registers of each family.
+// registers of each register family.
 func (t *finder) findNeeds(order []*Step) {
 	if len(t.Families) == 0 {
 		return
@@ -290,8 +290,8 @@ func (t *finder) eitherHeld(a, b *fieldsHeld, refs map[int]bmv2json.FieldRef) *f
 	return out
 }
 
-// FamiliesToLock returns the families of which a packet locks one stripe when it enters the locked
-// section at a step. It returns false if the packet must lock all stripes.
+// FamiliesToLock returns the register families of which a packet locks one stripe when it enters
+// the locked section at a step. It returns false if the packet must lock all stripes.
 func (n *Needs) FamiliesToLock() (list []int, ok bool) {
 	if n == nil || n.unknown {
 		return nil, false
@@ -313,8 +313,8 @@ func (n *Needs) FamiliesToLock() (list []int, ok bool) {
 	return list, true
 }
 
-// familiesToRead returns the families whose versions tell a read-only packet whether its reads were
-// consistent. It returns false if the versions cannot tell that.
+// familiesToRead returns the register families whose versions tell a read-only packet whether its
+// reads were consistent. It returns false if the versions cannot tell that.
 func (n *Needs) familiesToRead() (list []int, ok bool) {
 	if n == nil || n.unknown {
 		return nil, false

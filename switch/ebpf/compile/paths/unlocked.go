@@ -13,8 +13,8 @@ type Unlocked struct {
 	Keep   []memory.Span      // fields whose old values are saved
 	Reload []*bmv2json.Header // blocks that are restored from the frame
 
-	Families []int // families whose versions are checked if the program uses stripes
-	Striped  bool  // set if the families are known
+	Families []int // register families whose versions are checked if the program uses stripes
+	Striped  bool  // set if the register families are known
 }
 
 // readUnlocked adds a copy of the following steps, without the lock, at each place where packets
