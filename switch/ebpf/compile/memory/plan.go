@@ -70,8 +70,8 @@ type Plan struct {
 	// family
 	held            int
 	LargestRegister int // number of cells of the largest register
-	// Values that are assigned to metadata, by the field's offset, and whether the field may get
-	// any other value.
+	// assigned has the values that are assigned to metadata, by the field's offset. otherwise tells
+	// whether the field may get any other value.
 	assigned  map[int][]*bmv2json.Expr
 	otherwise map[int]bool
 
@@ -79,7 +79,7 @@ type Plan struct {
 	Messages []*bmv2json.Primitive // the program's log messages by number
 	// Offset in the state of the number of messages that found the ring full.
 	MessagesLost int
-	// Offset in the PHV of the 2 bytes with the id of the learn list to send. It is 0 if the program
+	// Offset in the PHV of the 2 bytes with the id of the learn list to send, or 0 if the program
 	// sends no digests.
 	Digest     int
 	ValueSets  []SetPlan      // indexed by ValueSet.Index

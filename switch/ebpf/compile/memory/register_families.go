@@ -12,9 +12,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// family is a group of registers that a packet selects by one number. Cell i of such a register
-// belongs to the number i/scale, with the register's own scale. A packet that holds a number's
-// stripe may use the cells of that number.
+// family is a group of registers that a packet selects by the same number, for example, a session
+// number. A register has scale cells for each number, so cell i belongs to the number i/scale. A
+// packet that holds a number's stripe may use the cells of that number.
 type family struct {
 	Stripes int    // offset of the register family's stripes in the state
 	Bound   uint64 // all numbers that have a cell are less than this
