@@ -33,8 +33,8 @@ func Benchmark(dev target.Device, xdp bool, number uint32, frame []byte, n int) 
 // Changes describes which data differs from run to run of a benchmark, and which data is reset
 // before each run.
 type Changes struct {
-	Counts []int  // offsets in the frame of four-byte numbers that are incremented in each run
-	Zeros  []Cell // cells of at most 64 bits that are set to 0 before each run
+	Counts []int  // offsets of four-byte numbers in the frame that each run increments
+	Zeros  []Cell // register cells of at most 64 bits that are set to 0 before each run
 }
 
 // Cell identifies a cell of a register.

@@ -14,7 +14,7 @@ var operations = map[bmv2json.ExprOp]func(a, b *big.Int) *big.Int{
 	bmv2json.OpMul: func(a, b *big.Int) *big.Int { return new(big.Int).Mul(a, b) },
 	bmv2json.OpDiv: func(a, b *big.Int) *big.Int {
 		if b.Sign() == 0 {
-			return zero // the result of the engines; BMv2 stops
+			return zero // the engines return 0, while BMv2 stops
 		}
 		return new(big.Int).Quo(a, b)
 	},

@@ -93,13 +93,13 @@ func (c *config) readRegisters(q *p4v1.RegisterEntry, n int, out *response) erro
 // The numbers of the protobuf fields that lead from a ReadResponse to a cell's value
 // (p4runtime.proto).
 const (
-	fieldEntities      = 1  // field of ReadResponse, of type Entity
-	fieldRegisterEntry = 11 // field of Entity, of type RegisterEntry
-	fieldRegisterID    = 1  // field of RegisterEntry
-	fieldIndex         = 2  // field of RegisterEntry, of type Index
-	fieldIndexIndex    = 1  // field of Index
-	fieldData          = 3  // field of RegisterEntry, of type P4Data
-	fieldBitstring     = 1  // field of P4Data
+	fieldEntities      = 1  // ReadResponse.entities, of type Entity
+	fieldRegisterEntry = 11 // Entity.register_entry, of type RegisterEntry
+	fieldRegisterID    = 1  // RegisterEntry.register_id
+	fieldIndex         = 2  // RegisterEntry.index, of type Index
+	fieldIndexIndex    = 1  // Index.index
+	fieldData          = 3  // RegisterEntry.data, of type P4Data
+	fieldBitstring     = 1  // P4Data.bitstring
 )
 
 // encodedBytes is the approximate size of one message of encodeCells. It is small, so that a client

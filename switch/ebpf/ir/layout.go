@@ -18,9 +18,9 @@ import (
 type Layout struct {
 	Types map[*bmv2json.HeaderType]*typeLayout
 	Base  []int // indexed by Header.Index
-	valid int   // offset of one byte for each header, by Header.Index
-	// Offset of one byte for each stack, and then for each stack of unions, by Index. The byte
-	// contains how many elements are in use.
+	valid int   // offset of an array with one byte for each header, by Header.Index
+	// Offset of an array with one byte for each stack, by Index, followed by one for each stack of
+	// unions. The byte is the number of elements in use.
 	Next    int
 	stacks  int // number of header stacks
 	Meta    int // metadata headers are at [Meta, Headers)

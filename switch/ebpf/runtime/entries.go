@@ -527,7 +527,7 @@ func (p *Pipeline) Default(name string) (out *target.TableEntry, err error) {
 	return out, err
 }
 
-// slotAt returns the offset in the state of the slot that an entry's word names.
+// slotAt returns the offset in the state at which the slot that an entry's word names begins.
 func (t *table) slotAt(word uint64) int { return t.TablePlan.Slots + int(word>>16)*t.SlotSize }
 
 func (t *table) counterAt(word uint64) int { return t.slotAt(word) + t.Counter }

@@ -74,8 +74,8 @@ func manyLengths(d *bmv2json.Deparser) bool {
 // assembles small headers in Plan.Out and writes them at once. It writes blocks directly from their
 // position in the PHV.
 func (t *Headers) deparseByCopy(d *bmv2json.Deparser, drop string) {
-	// Entry is the offset in the frame of the next flush, and Temp is the number of bytes in
-	// Plan.Out.
+	// Entry is the offset in the frame at which the next flush writes. Temp is the number of bytes
+	// in Plan.Out.
 	t.Emit(asm.Mov.Imm(code.Entry, 0), asm.Mov.Imm(code.Temp, 0))
 	room := 0
 	for _, h := range d.Order {

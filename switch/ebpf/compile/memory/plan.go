@@ -19,25 +19,26 @@ type Plan struct {
 	Std    analysis.StandardFields
 
 	StateBytes int
-	// Offset in the state of the registers' lock. The lock is 1 while a packet has exclusive use of
+	// Offset of the registers' lock in the state. The lock is 1 while a packet has exclusive use of
 	// the registers, and otherwise 0. The version follows the lock (locking/unlocked.go).
 	Lock      int
-	MeterLock int // offset in the state of the meters' lock
-	// Offset in the state of the number of Barrier calls that the control plane has made.
+	MeterLock int // offset of the meters' lock in the state
+	// Offset of a word in the state that counts the control plane's Barrier calls. The words
 	// EpochDropped and OldestEpoch follow.
 	Epoch int
-	// Offsets in the state of the mode in which packets lock the registers (locking/stripes.go),
-	// and of how often a packet found the global lock taken.
+	// Offsets of two words in the state. Mode is how packets lock the registers
+	// (locking/stripes.go). Contended is how often a packet found the global lock taken.
 	Mode, Contended int
-	// Offset in the state of how many bytes of stripes a packet holds that is taking all stripes.
+	// Offset of a word in the state for a packet that is taking all stripes. The word is the total
+	// size of the stripes that it already holds, in bytes.
 	Taking    int
-	Stripes   int // offset in the state of the stripes of all register families
+	Stripes   int // offset of the stripes of all register families in the state
 	Registers []ArrayPlan
 	Counters  []CounterPlan
 	Meters    []ArrayPlan
 	Tables    []*TablePlan // indexed by Table.Index
-	// Offset in the state of one word for each multicast group id. The word contains the number of
-	// replicas and where they start.
+	// Offset of an array in the state, with one word for each multicast group id. The word contains
+	// the number of replicas and where they start.
 	Groups   int
 	Replicas int
 
@@ -50,7 +51,7 @@ type Plan struct {
 	FrameMax int
 	Out      int // the headers that leave
 	Blocks   map[*bmv2json.Header]bool
-	// offset in the PHV of the 4 bytes with a block's offset in the frame
+	// offset of 4 bytes in the PHV that contain a block's offset in the frame
 	BlockAt map[*bmv2json.Header]int
 	Undo    int        // values for undoing changes; see locking/unlocked.go
 	Resting []*Resting // blocks that may rest in the frame
@@ -66,8 +67,8 @@ type Plan struct {
 	Families    []family // register families; empty if there is only one lock
 	Members     []Member // indexed by Register.Index
 	StripeCount int      // number of stripes of each register family, a power of two
-	// offset in the PHV of a word for the stripe and a word for its version, for each register
-	// family
+	// offset of an array in the PHV, with a word for the stripe and a word for its version for each
+	// register family
 	held            int
 	LargestRegister int // number of cells of the largest register
 	// assigned has the values that are assigned to metadata, by the field's offset. otherwise tells
@@ -77,15 +78,15 @@ type Plan struct {
 
 	Requests Requests
 	Messages []*bmv2json.Primitive // the program's log messages by number
-	// Offset in the state of the number of messages that found the ring full.
+	// Offset of a word in the state that counts the messages that found the ring full.
 	MessagesLost int
-	// Offset in the PHV of the 2 bytes with the id of the learn list to send, or 0 if the program
-	// sends no digests.
+	// Offset of 2 bytes in the PHV with the id of the learn list to send, or 0 if the program sends
+	// no digests.
 	Digest     int
 	ValueSets  []SetPlan      // indexed by ValueSet.Index
 	HashIn     int            // offset of the bytes that are hashed
 	HashMax    int            // largest number of bytes at HashIn
-	CRCTables  map[string]int // offset of each CRC table in the state
+	CRCTables  map[string]int // offset of each CRC's table in the state
 	customCRCs map[*bmv2json.Calculation]int
 }
 

@@ -26,8 +26,9 @@ type scanPlan struct {
 	Entry  int // size of an entry in bytes
 	Max    int // largest number of entries in one copy
 	Copies int
-	List   int // offset in the state of the copies of the list
-	// offset in the state of the number of entries (32 bits) and the index of the first entry
+	List   int // offset of the list's copies in the state
+	// Offset of a word in the state with the number of entries (32 bits) and the index of the first
+	// entry.
 	Head int
 }
 

@@ -201,14 +201,14 @@ func (p *Plan) mostWrites(q *bmv2json.Pipeline, family int) (most int) {
 // Bit 0 says whether there is a stripe.
 func (p *Plan) StripeMask() int32 { return int32((p.StripeCount - 1) * StripeBytes) }
 
-// HeldStripe returns the offset in the PHV of the packet's stripe of a register family.
+// HeldStripe returns the offset in the PHV at which a packet notes its stripe of a register family.
 func (p *Plan) HeldStripe(family int) int { return p.held + 16*family }
 
-// HeldVersion returns the offset in the PHV of the version that the packet noted for its stripe of
-// a register family.
+// HeldVersion returns the offset in the PHV at which a packet notes the version of its stripe of a
+// register family.
 func (p *Plan) HeldVersion(family int) int { return p.held + 16*family + 8 }
 
-// Locks returns the offsets in the state of the locks that a packet may hold. A free lock contains
+// Locks returns the offsets of all locks in the state that a packet may hold. A free lock contains
 // 0.
 func (p *Plan) Locks() []int {
 	locks := []int{p.Lock}

@@ -57,7 +57,8 @@ type TablePlan struct {
 	// offset of the time of the last hit in the slot, or -1 without idle timeouts
 	Hit     int
 	Default int // offset of the default entry's word in the state
-	// Knowable tables: offset in the state of the version, which each change increments
+	// For Knowable tables, the offset of the version in the state. Each change increments the
+	// version.
 	Version int
 	Params  []ir.Params // indexed by action of the table
 
