@@ -23,7 +23,7 @@ func readProgram(t testing.TB, file string) *bmv2json.Program {
 }
 
 // TestRegistersAreAtomic runs a program on two CPUs at once. The program reads a register, looks up
-// a table, and writes the register plus one. It runs as loaded, and recompiled by its paths. With
+// a table, and writes the register plus one. It runs as loaded, and recompiled path by path. With
 // the lock, no increment may be lost. Without the lock, some increments must be lost, which shows
 // that the test can fail.
 func TestRegistersAreAtomic(t *testing.T) {

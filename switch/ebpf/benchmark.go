@@ -222,7 +222,7 @@ func Overtake(dev target.Device, always bool) error {
 	return nil
 }
 
-// ByPaths reports, for tests, whether the switch recompiled the program by its paths and the kernel
+// ByPaths reports, for tests, whether the switch recompiled the program path by path and the kernel
 // accepted it.
 func ByPaths(dev target.Device) bool {
 	d, ok := dev.(*device)

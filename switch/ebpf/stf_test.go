@@ -40,8 +40,8 @@ func TestSTF(t *testing.T) {
 }
 
 // runSTF runs a file's frames through a program and returns the differences from the file's
-// expectations. If paths is set, the program is recompiled for its tables' content and by its
-// paths.
+// expectations. If paths is set, the program is recompiled for its tables' content and path by
+// path.
 func runSTF(t *testing.T, hook Hook, file string, text []byte, paths bool) []string {
 	f, err := stf.Parse(file, text)
 	check(t, err)

@@ -36,7 +36,7 @@ func ledgerFrame(kind, account uint16, item uint32) []byte {
 	return append(frame, make([]byte, 44)...)
 }
 
-// newLedger returns a switch with ledger.p4, compiled by its paths. The program's packets may write
+// newLedger returns a switch with ledger.p4, compiled path by path. The program's packets may write
 // to accounts below 512.
 func newLedger(t *testing.T, unlocked bool) *device {
 	t.Helper()

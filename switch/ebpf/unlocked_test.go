@@ -144,7 +144,7 @@ func TestReadsAreOneStep(t *testing.T) {
 }
 
 // TestReadsPutBack runs reads and writes on the interpreter and in the kernel, with three forms of
-// the program. The first form is the program as loaded, and the second is compiled by its paths. In
+// the program. The first form is the program as loaded, and the second is compiled path by path. In
 // the third form, another write overtakes each read, so that the read repeats with the lock.
 // Outgoing frames and counters must be equal.
 func TestReadsPutBack(t *testing.T) {
@@ -213,8 +213,8 @@ func TestReadsPutBack(t *testing.T) {
 	})
 }
 
-// TestRefusedByPaths simulates that the kernel's verifier refuses the program that is compiled by
-// its paths. The switch must continue with a program that is only compiled for its tables' content,
+// TestRefusedByPaths simulates that the kernel's verifier refuses the program that is compiled path
+// by path. The switch must continue with a program that is only compiled for its tables' content,
 // and must not try the paths again.
 func TestRefusedByPaths(t *testing.T) {
 	d := tallyDevice(t, true)

@@ -8,7 +8,7 @@ import (
 )
 
 // zeroMetadata emits code that clears the metadata that the program may read before setting it.
-// This set is only known if ingress is compiled by its paths. Otherwise zeroMetadata clears all
+// This set is only known if ingress is compiled path by path. Otherwise zeroMetadata clears all
 // metadata.
 func (t *translator) zeroMetadata() {
 	from := t.Layout.Next &^ 7

@@ -18,7 +18,7 @@ func Translate(p *memory.Plan, h emit.Hook, f emit.Maps, s emit.Settings) (insns
 	defer ir.Catch(&err)
 	for variants := paths.MostVariants; ; variants /= 2 {
 		insns, striped, err = translate(p, h, f, s, variants)
-		// A program that is compiled by its paths can become longer than a jump reaches. Fewer
+		// A program that is compiled path by path can become longer than a jump reaches. Fewer
 		// variants make it shorter.
 		if err != nil || !f.Paths || len(insns) <= paths.FarthestJump || variants == 1 {
 			return insns, striped, err
@@ -26,7 +26,7 @@ func Translate(p *memory.Plan, h emit.Hook, f emit.Maps, s emit.Settings) (insns
 	}
 }
 
-// translate translates the program. A program compiled by its paths gets at most the given number
+// translate translates the program. A program compiled path by path gets at most the given number
 // of variants of each place.
 func translate(p *memory.Plan, h emit.Hook, f emit.Maps, s emit.Settings,
 	variants int) (insns asm.Instructions, striped bool, err error) {

@@ -49,7 +49,8 @@ func buckets(members []target.WeightedMember) (out []uint32) {
 // maxBuckets bounds the size of a group, because clients choose the weights.
 const maxBuckets = 1 << 16
 
-// bindIndirect returns the word for an entry that names a member or a group.
+// bindIndirect returns the 64-bit entry word of an entry that names a member or a group
+// (compile/memory/table.go).
 func (t *table) bindIndirect(e *target.TableEntry) (uint64, error) {
 	pr := t.p.actionProfiles[t.Source.ActionProfile.Index]
 	switch {

@@ -28,13 +28,14 @@ type table struct {
 	know    knowing
 	seq     int
 
-	members map[uint32]uint64 // member id -> word, for members that groups use
-	groups  map[uint32]extent // group id -> where the words of its members are
+	members map[uint32]uint64 // member id -> entry word, for members that groups use
+	groups  map[uint32]extent // group id -> where the entry words of its members are
 	// allocates space for the words of members; nil if the table has no groups
 	shared *extents
 }
 
-// entry is a table entry of the control plane, with the word that packets find for it.
+// entry is a table entry of the control plane, with the 64-bit word that packets find when they
+// look it up.
 type entry struct {
 	target.TableEntry
 	word uint64
@@ -184,7 +185,8 @@ func (t *table) key(match []target.FieldMatch) (key []byte, index uint64) {
 	return key, index
 }
 
-// publish makes packets find a word for a match, in one step. A word of 0 removes the match.
+// publish makes packets find an entry word when they look up a match, in one step. A word of 0
+// removes the match.
 func (t *table) publish(match []target.FieldMatch, word uint64) error {
 	key, index := t.key(match)
 	t.touch()
@@ -207,8 +209,8 @@ func (t *table) publish(match []target.FieldMatch, word uint64) error {
 	return nil
 }
 
-// bind checks an entry's action call and returns the word for it. It allocates a slot if the word
-// needs one.
+// bind checks an entry's action call and returns its 64-bit entry word (compile/memory/table.go).
+// It allocates a slot if the word needs one.
 func (t *table) bind(e *target.TableEntry) (uint64, error) {
 	if t.Source.Kind != bmv2json.TableSimple {
 		return t.bindIndirect(e)
@@ -239,7 +241,7 @@ func checkCall(src *bmv2json.Table, c *target.ActionCall) (*bmv2json.Action, int
 	return a, i, nil
 }
 
-// bindAction returns the word for an action call.
+// bindAction returns the 64-bit entry word for an action call (compile/memory/table.go).
 func (t *table) bindAction(c *target.ActionCall) (uint64, error) {
 	a, i, err := checkCall(t.Source, c)
 	if err != nil {
@@ -264,7 +266,7 @@ func (t *table) bindAction(c *target.ActionCall) (uint64, error) {
 	return word | uint64(slot)<<16, nil
 }
 
-// free releases the slot of a word that packets can no longer find.
+// free releases the slot of an entry word that packets can no longer find.
 func (t *table) free(word uint64) {
 	if !t.Inline && word != 0 {
 		t.slots.release(int(word >> 16))
@@ -386,8 +388,7 @@ func (p *Pipeline) ModifyEntry(name string, e *target.TableEntry) error {
 	})
 }
 
-// replaceWord replaces the word that packets find for an entry. It keeps the entry's counter
-// values.
+// replaceWord replaces the entry word that packets find. It keeps the entry's counter values.
 func (t *table) replaceWord(have *entry, bind func() (uint64, error)) error {
 	word, err := bind()
 	if err != nil {

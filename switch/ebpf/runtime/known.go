@@ -82,7 +82,7 @@ type Specialised struct {
 	TC, XDP *ebpf.Program
 	Striped bool                // the programs support stripes (SetStripes)
 	known   map[int]known.Table // indexed by Table.Index
-	paths   bool                // the programs are compiled by their paths
+	paths   bool                // the programs are compiled path by path
 }
 
 // Close releases the programs.
@@ -170,7 +170,7 @@ func inBackground(f func()) {
 	<-done
 }
 
-// makeAnew compiles and loads programs for the tables' content, by their paths if possible. It
+// makeAnew compiles and loads programs for the tables' content, path by path if possible. It
 // returns nil if the pipeline was closed meanwhile. The kernel then refuses the programs because
 // their maps are closed, which is not a fault of the programs.
 func (p *Pipeline) makeAnew(contents map[int]known.Table, paths bool) (*Specialised, error) {
@@ -199,7 +199,7 @@ func (p *Pipeline) makeAnew(contents map[int]known.Table, paths bool) (*Speciali
 }
 
 // loadKnown loads programs into the kernel that are compiled for the tables' content and, if paths
-// is set, by their paths.
+// is set, path by path.
 func (p *Pipeline) loadKnown(contents map[int]known.Table, paths bool) (s *Specialised, err error) {
 	s = &Specialised{known: contents, paths: paths}
 	maps := p.Maps

@@ -98,7 +98,7 @@ func (t *table) directMeter(e *target.TableEntry) (int, error) {
 	return t.meterAt(have.word), nil
 }
 
-// meterAt returns the offset in the state at which the meter of the entry with this word is.
+// meterAt returns the offset in the state at which an entry's meter is. word is the entry's word.
 func (t *table) meterAt(word uint64) int {
 	return t.TablePlan.Slots + int(word>>16)*t.SlotSize + t.TablePlan.Meter
 }

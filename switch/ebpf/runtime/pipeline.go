@@ -48,7 +48,7 @@ type Pipeline struct {
 
 	specialised time.Time // When the programs were last compiled for their tables' content.
 	refused     bool      // the kernel has refused a program compiled for its tables' content
-	pathless    bool      // the kernel has refused a program compiled by its paths
+	pathless    bool      // the kernel has refused a program compiled path by path
 	striped     bool      // the programs support stripes (SetStripes)
 	// how often packets had found the global lock taken at the last StripeIfMeeting
 	waits uint64
@@ -134,7 +134,7 @@ func NewPipeline(prog *bmv2json.Program, s *Switch) (p *Pipeline, err error) {
 	for _, a := range prog.ActionProfiles() {
 		p.actionProfiles = append(p.actionProfiles, newActionProfile(a))
 	}
-	p.pathless = pl.HasGroups() // programs with groups cannot be compiled by their paths
+	p.pathless = pl.HasGroups() // programs with groups cannot be compiled path by path
 	for _, t := range pl.Tables {
 		p.control = append(p.control, newTable(p, t))
 	}

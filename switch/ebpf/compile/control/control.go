@@ -22,7 +22,7 @@ type Control struct {
 	externs  *externs.Externs
 	tables   *tables.Tables
 	pipeline *pipelineState
-	Steps    []*paths.Step // the steps of ingress, if ingress is compiled by its paths
+	Steps    []*paths.Step // the steps of ingress, if ingress is compiled path by path
 }
 
 // New returns the Control that emits a program's pipelines. It also emits the primitives that the

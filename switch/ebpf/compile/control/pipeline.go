@@ -18,7 +18,7 @@ import (
 // register to the last. A node is inside the locked section if a register may be touched in it or
 // before it, and also in it or after it. Every edge into the section takes the lock, and every edge
 // out of it releases the lock. No path comes back into the section, so a packet takes the lock once
-// at most. Packets that touch no register never take it. A program that is compiled by its paths
+// at most. Packets that touch no register never take it. A program that is compiled path by path
 // may have many locks instead (package locking).
 //
 // Egress has a locked section of its own, because a packet's ingress and egress are separate steps

@@ -26,7 +26,7 @@ type stepEdge struct {
 	to     *paths.Step
 }
 
-// emitSteps emits a pipeline that is compiled by its paths. After the emitted code, the pipeline
+// emitSteps emits a pipeline that is compiled path by path. After the emitted code, the pipeline
 // has ended, as in RunPipeline. Edges across the border of the locked section take or release the
 // registers' lock. Each step is completely inside or outside the section.
 func (t *Control) emitSteps(name string, order []*paths.Step) {
@@ -179,7 +179,7 @@ func (t *Control) emitLookup(s *paths.Step, toward func(bool, *paths.Step) strin
 	t.dispatch(tp, o.Missed, to)
 }
 
-// dispatch emits a jump to the step of the action that a table's word names. The word is in Entry
+// dispatch emits a jump to the step of the action that an entry word names. The word is in Entry
 // or, for a table with slots, in PHVAction.
 func (t *Control) dispatch(tp *memory.TablePlan, steps []*paths.Step, to func(*paths.Step) string) {
 	if len(steps) == 0 {

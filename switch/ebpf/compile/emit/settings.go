@@ -25,7 +25,7 @@ type Maps struct {
 	// Known has the content of tables, by Table.Index. Comparisons replace the maps of these
 	// tables.
 	Known map[int]known.Table
-	// Paths selects compilation of ingress by its paths (package paths).
+	// Paths selects compiling ingress path by path (package paths).
 	Paths   bool
 	Digests int // the ring for digests, if the program sends digests
 	// Messages is the ring for the program's log messages, if it has any.
@@ -66,6 +66,6 @@ type Settings struct {
 	// For tests. Packets that read registers without the lock always read a wrong value. They
 	// always find afterwards that the registers have been written meanwhile.
 	Overtaken bool
-	// For tests. The kernel's verifier refuses programs that are compiled by their paths.
+	// For tests. The kernel's verifier refuses programs that are compiled path by path.
 	Refused bool
 }

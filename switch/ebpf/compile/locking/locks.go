@@ -5,7 +5,7 @@ import "github.com/netcraq/netcraq/switch/ebpf/compile/emit"
 // Locks emits the code that takes and releases locks.
 type Locks struct {
 	*emit.Emitter
-	ByPaths bool // ingress is compiled by its paths, so packets may lock stripes
+	ByPaths bool // ingress is compiled path by path, so packets may lock stripes
 }
 
 // New returns the Locks that emits the locks of a program.

@@ -17,7 +17,7 @@ import (
 // select these cells (a slot, a session) are mostly known before the packet touches the first one.
 // So registers that a packet selects by the same number form a family
 // (memory/register_families.go). Each family has a table of locks with versions, its stripes. In a
-// program that is compiled by its paths, a packet takes the stripe of its number in each family
+// program that is compiled path by path, a packet takes the stripe of its number in each family
 // that it needs (paths/needs.go), before it touches any register:
 //
 //	session 7 ──▶ stripe 7 of the sessions ──▶ the last request, and its version
@@ -39,8 +39,8 @@ import (
 // program starts with the global lock, and changes to stripes after packets have waited for it. In
 // between there is a mode in which all packets take the lock and all stripes; each change of mode
 // waits until no packet of the previous mode is left (runtime.Pipeline.SetStripes). Programs
-// without stripes (those not compiled by their paths) take the global lock in every mode, so they
-// run only in the first.
+// without stripes (those not compiled path by path) take the global lock in every mode, so they run
+// only in the first.
 
 // PHVLocked in the PHV says which locks a packet holds.
 const (

@@ -13,7 +13,7 @@ import (
 // Reading without the lock. A packet that only reads registers need not lock out other packets, if
 // it can tell that no register was written meanwhile. A writer holds the lock, and increments a
 // version before and after it writes. The version is odd while registers are being written (a
-// sequence lock). Suppose that a program is compiled by its paths (package paths), and that no step
+// sequence lock). Suppose that a program is compiled path by path (package paths), and that no step
 // after the first register access writes a register. A packet then notes the version, reads the
 // registers, and checks whether the version is still the same:
 //

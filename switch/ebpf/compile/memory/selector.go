@@ -14,7 +14,7 @@ import (
 // GroupAction stands in place of the action's number in the word of an entry that names a group.
 const GroupAction = 0xffff
 
-// GroupWord returns the word of a group whose members' words begin at offset at.
+// GroupWord returns the 64-bit word of a group whose members' entry words begin at offset at.
 func GroupWord(at, count int) uint64 { return uint64(at)<<32 | uint64(count) }
 
 const (
@@ -24,7 +24,7 @@ const (
 	maxMembers    = 1 << 16
 )
 
-// planGroups reserves space for the words of groups' members.
+// planGroups reserves space for the entry words of groups' members.
 func (t *TablePlan) planGroups(p *Plan) {
 	t.MemberCount = min(membersShared*max(t.Source.ActionProfile.MaxSize, leastMembers), maxMembers)
 	t.Members = p.allocate(8 * t.MemberCount)

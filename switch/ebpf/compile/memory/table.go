@@ -18,7 +18,7 @@ import (
 // The control plane writes a slot before its word. It does not reuse the slot before every packet
 // that may have seen the word has ended (see runtime's slots).
 
-// lookupKind is the method by which a table finds the word of a key.
+// lookupKind is the method by which a table finds the entry word of a key.
 type lookupKind int
 
 const (

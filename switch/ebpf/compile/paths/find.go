@@ -74,7 +74,7 @@ type Options struct {
 	Variants  int
 	Known     map[int]known.Table // content of tables, by Table.Index
 	Unlocked  bool                // packets that only read registers take no lock
-	Overtaken bool                // see emit.Settings
+	Overtaken bool                // for tests; see emit.Settings.Overtaken
 }
 
 // Find finds the steps of one of a program's pipelines.

@@ -8,9 +8,9 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/compile/memory"
 )
 
-// lookupKnown emits code that puts the word of the key's entry into Entry and jumps to found, or
-// jumps to miss. If the entry's word has a label, the code jumps to that label. If the table has
-// changed since the program was compiled, control continues after this code.
+// lookupKnown emits code that puts the entry word of the key into the register Entry and jumps to
+// found, or jumps to miss. If the entry's word has a label, the code jumps to that label. If the
+// table has changed since the program was compiled, control continues after this code.
 func (t *Tables) lookupKnown(tp *memory.TablePlan, known known.Table, labels map[uint64]string,
 	found, miss string) {
 	changed, join := t.NewLabel("changed"), t.NewLabel("known")

@@ -8,7 +8,8 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// scanTable emits the lookup in a priority list. The code leaves the entry's word in Entry.
+// scanTable emits the lookup in a priority list. The code leaves the entry word in the register
+// Entry.
 func (t *Tables) scanTable(tp *memory.TablePlan, miss string) {
 	s := tp.Scan
 	for i := range tp.Source.Keys {

@@ -25,8 +25,8 @@ func (t *Tables) CountHit(tp *memory.TablePlan, bad string) {
 	}
 }
 
-// SlotAddress emits code that converts the word in Entry to the address of its slot, and stores the
-// action's number in PHVAction. If the word names no slot, the code jumps to bad.
+// SlotAddress emits code that converts the entry word in Entry to the address of its slot, and
+// stores the action's number in PHVAction. If the word names no slot, the code jumps to bad.
 func (t *Tables) SlotAddress(tp *memory.TablePlan, bad string) {
 	t.Store(code.PHV, memory.PHVAction, code.Entry, 2)
 	t.Emit(asm.RSh.Imm(code.Entry, 16), asm.JGE.Imm(code.Entry, int32(tp.SlotCount), bad))
@@ -37,8 +37,8 @@ func (t *Tables) SlotAddress(tp *memory.TablePlan, bad string) {
 	t.Emit(asm.Add.Reg(code.Entry, asm.R1))
 }
 
-// LookUp emits code that puts the word of the key's entry into Entry, or jumps to miss. If the
-// compiler knows the entry and its word has a label, the code jumps to that label.
+// LookUp emits code that puts the entry word of the key into the register Entry, or jumps to miss.
+// If the compiler knows the entry and its word has a label, the code jumps to that label.
 func (t *Tables) LookUp(tp *memory.TablePlan, labels map[uint64]string, miss string) {
 	if known, ok := t.Maps.Known[tp.Source.Index]; ok {
 		found := t.NewLabel("found")
