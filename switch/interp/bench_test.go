@@ -28,8 +28,8 @@ func bench(b *testing.B, p *Pipeline, frames [][]byte) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "packets/s")
 }
 
-// keyFrames returns frames for tables.p4 with the fields which, a (16 bits), b (32), c (7), d (1),
-// wide (72), and a payload.
+// keyFrames returns frames for tables.p4. A frame has a byte named `which`, the fields a (16 bits),
+// b (32), c (7), d (1) and wide (72), and a payload.
 func keyFrames(which byte, r *rand.Rand, n int, b func(i int) uint32) [][]byte {
 	out := make([][]byte, n)
 	for i := range out {

@@ -37,7 +37,8 @@ func TestLookups(t *testing.T) {
 		}
 		return b
 	}
-	// The frame has the fields which, a (16 bits), b (32), c (7), d (1), and wide (72).
+	// The frame has a byte named `which` and the fields a (16 bits), b (32), c (7), d (1) and wide
+	// (72).
 	tables := []struct {
 		which byte
 		name  string

@@ -171,7 +171,7 @@ type WeightedMember struct {
 	Weight int
 }
 
-// Port is a network interface that the switch uses as the port with a data-plane port number.
+// Port is a network interface of the switch, together with its data-plane port number.
 type Port struct {
 	Number uint32
 	Iface  string

@@ -26,7 +26,8 @@ import (
 // requests has no code for them.
 
 const (
-	maxPasses = 4096 // how often a packet may pass again; the same limit as in the interpreter
+	// how often a packet may pass the program again; the interpreter has the same limit
+	maxPasses = 4096
 
 	// Kinds of slots, in addition to those in xdp_to_tc.go.
 	reinjectCloneIngress = 16

@@ -10,7 +10,7 @@ type Requests struct {
 	Session int // 4 bytes: the clone's session
 	Cut     int // 4 bytes: the length to which the frame is truncated, or NoCut
 	CopyCut int // 4 bytes: same as Cut, for the copies that are being made
-	Passes  int // 4 bytes: how often the packet has passed again
+	Passes  int // 4 bytes: how often the packet has passed the program again
 	List    int // 2 bytes: the clone's field list
 	// 2 bytes: the field list of a resubmission, or 0 if none was requested. A request with the
 	// empty list therefore has no effect, as in BMv2.

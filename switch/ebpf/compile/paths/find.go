@@ -50,7 +50,7 @@ type maker struct {
 	memo     map[string]*Step
 	variants map[string][]ir.Facts
 	asked    map[bmv2json.Node]map[int]bool // fields that a node and the nodes after it may test
-	every    map[bmv2json.Node]bool         // nodes from which on any field may be tested
+	every    map[bmv2json.Node]bool         // set if the node or a node after it may test any field
 	// The fields in asked that many later conditions test.
 	often map[bmv2json.Node]map[int]bool
 	reads map[int]bool // fields that the code that is being translated reads

@@ -94,7 +94,7 @@ func (t *finder) findNeeds(order []*Step) {
 	if len(order) > 0 {
 		arrive(order[0], &fieldsHeld{})
 	}
-	// taken has the needs of each step itself, indexed by the register's family.
+	// taken[i] is the number by which step i itself selects a register, or nil if it accesses none.
 	taken := make([]*Need, len(order))
 	for i, s := range order {
 		w := t.numbersAt(s, before[i])

@@ -167,7 +167,7 @@ func (c *Compiler) stackOf(e *bmv2json.Expr) int {
 	return c.UnionStackCounter(e.UnionStack)
 }
 
-// element selects one of ids by the value of e.
+// element compiles the selection of one of ids by the value of e.
 func (c *Compiler) element(e *bmv2json.Expr, ids []int) (int, HeaderIndex) {
 	if e.Op == bmv2json.OpConst && e.Const.Sign() >= 0 &&
 		e.Const.Cmp(big.NewInt(int64(len(ids)))) < 0 {
