@@ -21,16 +21,17 @@ func (h Hook) String() string { return [...]string{"tc", "xdp"}[h] }
 type Maps struct {
 	PHV, State, Ports, PacketIn, PacketOut, Buffer int
 
-	Lookups map[int]int // hash tables and tries, by Table.Index
+	Lookups map[int]int // file descriptors of hash tables and tries, by Table.Index
 	// Known has the content of tables, by Table.Index. Comparisons replace the maps of these
 	// tables.
 	Known map[int]known.Table
 	// Paths selects compiling ingress path by path (package paths).
 	Paths   bool
-	Digests int // the ring for digests, if the program sends digests
-	// Messages is the ring for the program's log messages, if it has any.
+	Digests int // file descriptor of the ring for digests, if the program sends digests
+	// Messages is the file descriptor of the ring for the program's log messages, if it has any.
 	Messages int
-	// Tap, if not 0, is the ring that receives a copy of each frame that arrives or leaves.
+	// Tap, if not 0, is the file descriptor of the ring that receives a copy of each frame that
+	// arrives or leaves.
 	Tap int
 
 	// Resume, if not 0, is the map of slots between XDP and tc. Magic is the switch's magic number,

@@ -43,22 +43,23 @@ type Plan struct {
 	Replicas int
 
 	PHVBytes int
-	Keys     int // space in the PHV for a table key
-	Zeros    int // zeros in the PHV for padding frames
-	Snapshot int // fields that egress changes, saved for the next replica
+	Keys     int // offset of the space for a table key in the PHV
+	Zeros    int // offset of zeros in the PHV for padding frames
+	Snapshot int // offset of a copy of the fields that egress changes, for the next replica
 	Saved    []Span
-	Frame    int // the packet's first bytes as received
+	Frame    int // offset of the packet's first bytes as received
 	FrameMax int
-	Out      int // the headers that leave
+	Out      int // offset of the headers that leave
 	Blocks   map[*bmv2json.Header]bool
 	// offset of 4 bytes in the PHV that contain a block's offset in the frame
 	BlockAt map[*bmv2json.Header]int
-	Undo    int        // values for undoing changes; see locking/unlocked.go
+	Undo    int        // offset of values for undoing changes; see locking/unlocked.go
 	Resting []*Resting // blocks that may rest in the frame
 	// fields of the blocks in Resting, by their offset in the PHV
 	RestingFields map[int]restingField
 
-	Scratch, ScratchEnd int // words in the PHV for arithmetic on wide values (ir/wide.go)
+	// offsets of words in the PHV for arithmetic on wide values (ir/wide.go)
+	Scratch, ScratchEnd int
 	operations          map[*bmv2json.Primitive]*bmv2json.Expr
 	fieldsRead          analysis.ReadFields // fields that any part of the program reads
 

@@ -222,8 +222,8 @@ func (p *maker) new(s Step) *Step {
 	return &s
 }
 
-// once creates the steps for the beginning of a node's part. If steps for the same facts exist, it
-// returns these.
+// once returns the step at which packets with the facts f arrive at a place in node n. It calls
+// make to create the step, unless there is already one for the same place and facts.
 func (p *maker) once(place string, n bmv2json.Node, f ir.Facts, make func(ir.Facts) *Step) *Step {
 	if !p.every[n] {
 		f = f.Only(func(off int) bool { return p.asked[n][off] })
