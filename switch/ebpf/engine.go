@@ -31,9 +31,9 @@ type Options struct {
 	// DropPort is the value of egress_spec that drops a packet. 0 means v1model's 511.
 	DropPort uint32
 	// OnlyUDP, if not 0, leaves the interfaces to the host except for one UDP port. The program
-	// receives IPv4 packets to or from that port, and drops those that are tagged, are fragments or
-	// have IP options. All other frames go on to the host's stack. The interfaces keep their
-	// offloads, except at XDP: no offload that is on by default merges plain UDP.
+	// receives IPv4 packets to or from that port. The switch drops such packets if they are tagged,
+	// are fragments or have IP options. All other frames go on to the host's stack. The interfaces
+	// keep their offloads, except at XDP: no offload that is on by default merges plain UDP.
 	OnlyUDP uint16
 	// Mark, if not 0, is the packet mark of the frames that the switch sends, so that other
 	// programs at an interface can recognize them. Frames that leave through XDP have no mark.

@@ -23,7 +23,7 @@ type port struct {
 	// when they were last read.
 	zero, seen target.PortCounters
 	settings   *offload.Change
-	// offload settings to undo; at XDP they include the settings for VLAN tags
+	// change of the offload for 802.1Q tags that must be undone; nil unless the port is at XDP
 	tags    *offload.Change
 	missing bool // set while the interface does not exist
 	// set while the switch cannot restore a program that somebody else detached

@@ -45,8 +45,8 @@ func (p *Plan) planFamilies() {
 		return
 	}
 	if q := p.Prog.Pipeline("egress"); q != nil && slices.ContainsFunc(analysis.Nodes(q), analysis.TouchesRegister) {
-		// There are no register families. Egress locks its registers separately, and only with the
-		// global lock.
+		// If egress uses registers, there are no register families. Egress locks registers
+		// separately from ingress, and only with the global lock.
 		return
 	}
 	q := p.Prog.Pipeline("ingress")
