@@ -19,8 +19,8 @@ const (
 	Replica  Role = 1
 	Head     Role = 2
 	Tail     Role = 3
-	HeadTail Role = 4 // a chain of one
-	Shadow   Role = 5 // is being filled, after the tail
+	HeadTail Role = 4 // the only member of its chain
+	Shadow   Role = 5 // a switch after the tail that is being filled
 )
 
 func (r Role) String() string {
@@ -59,9 +59,9 @@ const usedUp = "nothing but failovers is possible any more; begin anew with empt
 // Config is one configuration of a chain.
 type Config struct {
 	Epoch   uint16        `json:"epoch"`
-	Members []string      `json:"members"` // head first
+	Members []string      `json:"members"` // ordered from head to tail
 	Freeze  Freeze        `json:"freeze,omitempty"`
-	Lease   time.Duration `json:"lease"` // nanoseconds in JSON; 0: members serve without a lease
+	Lease   time.Duration `json:"lease"` // nanoseconds in JSON; 0 means that members need no lease
 	// Shadow is the switch that is being brought in, "" if there is none. It is not one of Members.
 	Shadow string `json:"shadow,omitempty"`
 	// Filling says that writes pass Shadow on their way to the tail, while the controller copies
@@ -90,7 +90,8 @@ func (a Assignment) Filling() bool { return a.Role == Replica && a.Head == a.Tai
 // Holds reports whether a switch with this part has the chain's data, so that it may answer.
 func (a Assignment) Holds() bool { return a.Role.Member() && !a.Filling() }
 
-// Assignment returns a switch's part. A switch that is not in the configuration has role NONE.
+// Assignment returns a switch's part of the configuration. A switch that is not in the
+// configuration has role NONE.
 func (c Config) Assignment(sw string) Assignment {
 	way := c.way()
 	last := len(way) - 1
@@ -118,8 +119,8 @@ func (c Config) Assignment(sw string) Assignment {
 		a.Next = way[i+1]
 	}
 	if c.Filling && sw == c.Shadow {
-		// the switch being filled must not answer: it needs a lease, even in a chain whose members
-		// need none, and gets none
+		// The switch that is being filled must not answer. So it needs a lease, even in a chain
+		// whose members need none, but it gets none.
 		a.Head, a.LeaseRequired = a.Tail, true
 	}
 	return a
@@ -187,7 +188,7 @@ type Record struct {
 	Config    Config `json:"config"`
 	Installed bool   `json:"installed"`
 	// Blank says that no switch holds data of the chain. Either the chain is new, or everything was
-	// lost. Until Config is installed any switch may be a member.
+	// lost. Any switch may become a member until Config is installed.
 	Blank bool `json:"blank,omitempty"`
 	// Fence lists switches that were members before and are not in Config. No part of Config may be
 	// installed until they are fenced. FenceLease is the longest lease from an earlier
@@ -198,13 +199,13 @@ type Record struct {
 	// of earlier releases lack it.
 	Wanted []string `json:"wanted,omitempty"`
 	// Since maps each of Config's members to the epoch in which it became one. If a switch left and
-	// came back, the content that it has from before does not count as a member's. In records of
-	// earlier releases Since is absent, and only content with Config's epoch counts.
+	// came back, its content from the earlier membership does not count. In records of earlier
+	// releases Since is absent, and only content with Config's epoch counts.
 	Since map[string]uint16 `json:"since,omitempty"`
 }
 
-// intended returns the intended members by a record. A record without Wanted does not list the
-// switches that an earlier controller had given up, or that an operator had left out.
+// intended returns the intended members that a record lists. A record without Wanted does not list
+// the switches that an earlier controller had given up, or that an operator had left out.
 func (r *Record) intended() []string {
 	out := slices.Clone(r.Wanted)
 	for _, s := range r.Config.Members {

@@ -34,7 +34,8 @@ func (m *Machine) givenUpAt(sw string) (Time, bool) {
 	if m.o.FailureTimeout == 0 && !v.leaving {
 		return v.downAt + stepMost, m.joins(sw) && v.met
 	}
-	// a leaving member, too: fencing it when it connects is better than waiting for its lease
+	// This includes a leaving member, because fencing it when it connects is better than waiting
+	// for its lease.
 	if !v.met {
 		return stranger * max(m.o.FailureTimeout, 200*time.Millisecond), true
 	}
@@ -114,7 +115,7 @@ func (m *Machine) failover(now Time) {
 	}
 	m.event("chain.failover", strings.Join(gone, ", "), "%s: the chain goes on without it", why)
 	n := m.next(m.cfg.Epoch, left)
-	if n.Freeze == FreezeHead { // it was draining to change its order, and that request has to be repeated
+	if n.Freeze == FreezeHead { // the chain was draining for a change of its order, which must be requested again
 		n.Freeze = Thawed
 	}
 	m.begin(now, n, nil)

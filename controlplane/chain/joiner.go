@@ -63,7 +63,8 @@ func (m *Machine) joiner() (string, stage) {
 	return c.joiner, c.stage
 }
 
-// joins reports whether the chain waits for a switch that has never had its data.
+// joins reports whether a switch is a joiner: the chain waits for it, and it has never had the
+// chain's data.
 func (m *Machine) joins(sw string) bool {
 	if !m.decided || m.blank { // a new chain has only joiners, and waits for all of them
 		return false
@@ -74,14 +75,14 @@ func (m *Machine) joins(sw string) bool {
 	return m.cfg.IsMember(sw) && !m.installed && !m.holds(sw)
 }
 
-// holds reports whether a member has had its part since it became a member this time. A switch that
-// left and came back may still have its earlier part, and answer with outdated values.
+// holds reports whether a member has acknowledged its part since it last became a member. A switch
+// that left and came back may still have its earlier part, and answer with outdated values.
 func (m *Machine) holds(sw string) bool {
 	a := m.view[sw].acks
 	return a != nil && a.Holds() && a.Epoch >= m.since[sw]
 }
 
-// joiners lists the switches that the chain waits for.
+// joiners lists the joiners that the chain waits for.
 func (m *Machine) joiners() (out []string) {
 	if j, _ := m.joiner(); j != "" {
 		out = append(out, j)
@@ -94,7 +95,7 @@ func (m *Machine) joiners() (out []string) {
 	return out
 }
 
-// Joining lists the switches that the chain waits for.
+// Joining lists the joiners that the chain waits for.
 func (m *Machine) Joining() []string { return m.joiners() }
 
 // interrupts reports whether an operator's change may take precedence over the change that is
@@ -116,8 +117,8 @@ func (m *Machine) Working(now Time, sw string) {
 	}
 }
 
-// partBy returns the deadline for a joiner to install its part of the configuration; false if none
-// was sent to it.
+// partBy returns the deadline for a joiner to install its part of the configuration. It returns
+// false if no part was sent to the joiner.
 func (m *Machine) partBy(sw string) (Time, bool) {
 	v := m.view[sw]
 	switch {

@@ -11,17 +11,17 @@ type keyWork int
 
 const (
 	addKeys      keyWork = iota
-	removeKeys           // with their values
-	detachKeys           // out of clients' sight; values stay in the slots, reachable by an alias
+	removeKeys           // remove keys and their values
+	detachKeys           // hide keys from clients; their values stay in the slots, reachable by an alias
 	reattachKeys         // undoes detachKeys
 )
 
 // keyStage is one stage of an operation. Stages that make or delete entries go from member to
-// member; each of the others is one step.
+// member. Every other stage is a single step.
 type keyStage int
 
 const (
-	insertStage      keyStage = iota // write entries, tail first; hidden ones if keys are being added
+	insertStage      keyStage = iota // write entries, tail first; the entries of new keys are hidden
 	writeStage                       // send the first write through the chain, until all members are clean
 	openStage                        // open the hidden entries, tail first
 	removeStage                      // send tombstones through the chain, until all members are clean
@@ -115,8 +115,8 @@ func (m *Machine) canKeys() bool {
 // recorded reports whether the durable record says that the chain holds data.
 func (m *Machine) recorded() bool { return m.unrecorded == 0 && m.recordAt == 0 }
 
-// restart begins an operation again with the present members. Each of its steps may have been done
-// in part before.
+// restart begins an operation again with the present members. Parts of each step may have been done
+// before.
 func (m *Machine) restart(o *keyOp) {
 	o.attempt++
 	o.waiting, o.at, o.member, o.running, o.retryAt = false, 0, 0, false, 0
@@ -180,9 +180,9 @@ func (m *Machine) stepKeys(now Time) {
 	}
 }
 
-// KeysDone answers InsertKeys, OpenKeys, DeleteKeys, WriteKeys, DeleteValues and DrainKeys. again
-// is false for a permanent error of the switch (for example, the table is full), and true for one
-// that may go away (for example, the connection was lost).
+// KeysDone reports the result of InsertKeys, OpenKeys, DeleteKeys, WriteKeys, DeleteValues or
+// DrainKeys. again is false for a permanent error of the switch (for example, the table is full),
+// and true for one that may go away (for example, the connection was lost).
 func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool) {
 	o := m.ops[op]
 	if o == nil || o.attempt != attempt || !o.running {
@@ -210,8 +210,8 @@ func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool
 			break
 		}
 		if o.work == removeKeys {
-			// Some member had no room for all entries, so it did not have them before either,
-			// and no client has written the keys. Now no member has an entry.
+			// Some member had no room for all entries. So it never had all of them, and no client
+			// has written the keys. Now no member has an entry.
 			o.rollback = nil
 		}
 		m.endKeys(o, o.rollback)

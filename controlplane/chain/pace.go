@@ -23,7 +23,7 @@ const holdMost = time.Minute
 
 // pace decides when leases are short.
 type pace struct {
-	shortAt Time          // leases are short from then on, unless something is late before
+	shortAt Time          // leases become short at this time, unless something is late before
 	hold    time.Duration // duration of the last postponement of short leases
 }
 
@@ -40,8 +40,8 @@ func (m *Machine) given(now Time) time.Duration {
 	return m.cfg.Lease
 }
 
-// took notes a duration d of something that leases wait for. If d is more than most, a fraction of
-// a short lease, short leases are not possible for now.
+// took notes that something that leases wait for took d. If d is more than most, a fraction of a
+// short lease, short leases are not possible for now.
 func (m *Machine) took(now Time, d, most time.Duration) {
 	if m.o.ShortLease == 0 || d <= most {
 		return

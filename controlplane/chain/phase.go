@@ -37,7 +37,8 @@ func (p Phase) String() string {
 	return [...]string{"discovering", "persisting", "fencing", "installing", "draining", "recovering", "ready"}[p]
 }
 
-// installed reports whether all members have had the configuration, and none is on its way.
+// installed reports whether all members have had the configuration, and no other configuration is
+// on its way.
 func (p Phase) installed() bool { return p >= Draining }
 
 // follows is the table of transitions in doc.go. A phase may follow itself, when one configuration
@@ -61,7 +62,7 @@ func (m *Machine) Phase(now Time) Phase {
 }
 
 // phase derives the phase from the fields, ignoring a doubtful record. No field stores it, because
-// a stored phase could disagree with the others. All code that needs the phase calls this
+// a stored phase could disagree with the other fields. All code that needs the phase calls this
 // function.
 func (m *Machine) phase() Phase {
 	switch c := m.change; {

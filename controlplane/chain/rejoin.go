@@ -20,7 +20,7 @@ import (
 // MissingMember is a switch that should be a member but is not.
 type MissingMember struct {
 	Switch string
-	Why    string // what must happen first, for people
+	Why    string // what must happen before the switch can be a member again, as text
 }
 
 // missing lists the switches that should be members but are not.
@@ -109,7 +109,8 @@ func (m *Machine) rejoin(now Time) {
 	}
 }
 
-// Rejoined answers Rejoin: err is nil if the switch is a member, and otherwise says why it failed.
+// Rejoined reports the result of a Rejoin. err is nil if the switch is a member; otherwise it says
+// why the Rejoin failed.
 func (m *Machine) Rejoined(now Time, seq uint64, err error) {
 	if seq != m.rejoining {
 		return

@@ -10,8 +10,8 @@ import (
 // is given up like one that has failed, without waiting for any timeout: it is fenced, or its
 // lease runs out, before the chain without it is installed.
 
-// Want applies a changed topology: the Options Members, FailureTimeout, ShortLease and its
-// companions, Rejoin and Length. A chain that exists already keeps its members.
+// Want applies a changed topology: the Options Members, FailureTimeout, Rejoin, Length, and those
+// for short leases. A chain that exists already keeps its members.
 func (m *Machine) Want(o Options) {
 	m.o.Members, m.o.FailureTimeout = o.Members, o.FailureTimeout
 	m.o.Rejoin, m.o.Length = o.Rejoin, o.Length

@@ -27,9 +27,9 @@ type keyOperation struct {
 	add bool
 	ops.Writes
 	cancel context.CancelFunc
-	// called at the end of a step of a move, in place of keysDone's work for additions and removals
+	// If finish is set, keysDone calls it instead of its own work for additions and removals.
 	finish func(error)
-	done   chan struct{} // closed at the end; err is valid then
+	done   chan struct{} // closed when the operation ends; err is valid then
 	given  error         // why the caller stopped waiting; nil: it has not stopped
 	err    error         // the error of the operation as a whole
 }
@@ -48,7 +48,8 @@ type newKey struct {
 	// may returns why the key must not be added, or nil if it may be added. It is called in the
 	// same step as the addition to the directory.
 	may func() error
-	// maker is the requester whose number of keys is limited; "": a requester without a limit
+	// maker names the requester, whose number of keys is limited. It is "" for a requester without
+	// a limit.
 	maker string
 }
 
@@ -314,8 +315,8 @@ func (c *Controller) keysDone(ch *chainState, op *keyOperation, err error) {
 	}
 	delete(ch.operations, op.id)
 	c.countKeys(ch)
-	// The operation is done only when it is on record: the next controller would remove keys that
-	// are not recorded as placed.
+	// The operation is done only when it is on record, because the next controller would remove
+	// keys that are not recorded as placed.
 	c.save(func(err error) {
 		if err != nil && op.add {
 			op.err = cmpErr(op.err, fmt.Errorf("%w: the keys are placed, but that could not be recorded: %w", chain.ErrUnavailable, err))
@@ -370,10 +371,10 @@ func (c *Controller) valuesOf(ch *chainState, id chain.OpID, attempt int, remove
 	})
 }
 
-// unequal returns those of a chain's members whose records of sessions may belong to earlier leases
-// while the chain has no keys, because no other chain with keys uses their records. joining lists
-// those of them that another chain with keys is bringing in. (A switch that runs an earlier program
-// does not reset records.)
+// unequal returns the members of a chain without keys whose session records may belong to earlier
+// leases, because no other chain with keys uses these records. joining lists the members of this
+// kind that another chain with keys is bringing in. (A switch that runs an earlier program does not
+// reset records.)
 func (c *Controller) unequal(ch *chainState, members []string) (unequal, joining []string) {
 	_ = c.call(c.ctx, func() { // does nothing when the controller is ending
 		in := func(of func(chain.Config) bool) bool {

@@ -39,7 +39,7 @@ func (c *Controller) reroute(kind string, about *device, why string) {
 	c.events.Add(kind, about.Spec.Name, "", why)
 	c.save(nil)
 	for _, d := range c.net().devices {
-		d.RefreshSoon() // after its present setup step, if it is not ready
+		d.RefreshSoon() // if the switch is not ready, this follows its present setup step
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/p4rt"
 )
 
-// Tests of switches that two chains use.
+// These are tests of switches that two chains use.
 
 // twoChains adds a second chain to the chain main, and more chains.
 func twoChains(main, other []string, more ...map[string]any) func(map[string]any) {
@@ -51,7 +51,7 @@ func (f *fakes) occupies() (occupy func(*controller.Controller)) {
 		return nil
 	}
 	return func(c *controller.Controller) {
-		f.t.Cleanup(func() { close(leave) }) // before the controller and the switches end
+		f.t.Cleanup(func() { close(leave) }) // s1 continues before the controller and the switches end
 		slow.Store(true)
 		go func() {
 			frozen := true

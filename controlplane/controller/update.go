@@ -16,9 +16,9 @@ import (
 )
 
 // Changing the topology of a running network. For hosts, the controller writes the differing
-// entries. A new switch gets its program and routes, and a chain may then take it in (Recover). A
-// switch that leaves is kept for as long as some chain needs it. Each chain continues without it
-// as without a switch that has failed, which fences it first; then the controller forgets it.
+// entries. A new switch gets its program and routes, and a chain may then take it in (Recover). The
+// controller keeps a switch that leaves for as long as some chain needs it. Each chain fences the
+// switch and continues without it, as without a failed switch. Then the controller forgets it.
 
 // Update changes the network to another topology, and returns when the switches have begun to
 // change. If the network cannot change to the topology, Update returns an *api.Error and leaves
@@ -260,7 +260,7 @@ func (c *Controller) realign() {
 	}
 }
 
-// lookAgain reports a switch's content to new chains.
+// lookAgain reads a switch's content again and reports it to new chains.
 func (c *Controller) lookAgain(d *device) {
 	d.Submit(func(ctx context.Context) {
 		stream, reports, err := d.ReadChains(ctx)
@@ -298,7 +298,7 @@ func (c *Controller) removeChain(ch *chainState) {
 	c.events.Add("chain.removed", "", ch.topo.Name, "")
 }
 
-// release forgets switches that have left once no chain needs them, and reports whether there were
+// release forgets switches that have left once no chain needs them. It reports whether it forgot
 // any.
 func (c *Controller) release() bool {
 	n := c.net()
@@ -308,7 +308,7 @@ func (c *Controller) release() bool {
 		return false
 	}
 	if err := c.arrange(c.wanted); err != nil {
-		if c.forgetting != err.Error() { // it is tried all the time, and the log holds only some thousands of events
+		if c.forgetting != err.Error() { // report a reason once, because release is tried all the time
 			c.events.Add("switch.not-forgotten", "", "", err.Error())
 		}
 		c.forgetting = err.Error()

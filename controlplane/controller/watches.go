@@ -70,7 +70,7 @@ func (c *Controller) Watch(ctx context.Context, r admin.WatchRequest) (*admin.Wa
 	return out, nil
 }
 
-// watchedBy is the error that another server on the same host already watches.
+// watchedBy is the error that another server on the same host, at this port, already watches keys.
 type watchedBy struct{ port uint16 }
 
 func (w watchedBy) Error() string {
