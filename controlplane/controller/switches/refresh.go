@@ -7,13 +7,14 @@ import (
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// RefreshSoon makes the worker refresh the switch, once for all changes made until then.
+// RefreshSoon makes the worker refresh the switch soon. One refresh covers all changes that were
+// made before it begins.
 func (d *Device) RefreshSoon() {
 	if d.stale.Swap(true) {
 		return
 	}
 	d.Submit(func(ctx context.Context) {
-		d.stale.Store(false) // before it reads the plan
+		d.stale.Store(false) // must come before refresh reads the plan
 		d.refresh(ctx)
 	})
 }

@@ -19,7 +19,8 @@ type streamErrors struct {
 	more  int        // number of errors since then that have not become events
 }
 
-// message returns the text of an event for an error that comes now; "": the error is only counted.
+// message returns the text of an event for an error that comes now. It returns "" if the error is
+// only counted.
 func (s *streamErrors) message(now chain.Time, err error) string {
 	if s.heard && now-s.at < streamErrorEvery {
 		s.more++
