@@ -18,8 +18,8 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// TestAlone: without etcd a process leads at once, returns the reason for the end, and places no
-// keys.
+// TestAlone: without etcd, a process leads at once and places no keys. When it ends, it returns the
+// reason.
 func TestAlone(t *testing.T) {
 	top, err := topology.Load("../topology/example.yaml")
 	if err != nil {
@@ -82,7 +82,8 @@ func TestTerms(t *testing.T) {
 	if second.name == first.name {
 		t.Errorf("%s leads again, and the other waited for longer", second.name)
 	}
-	for waiting := range waits { // after a pause
+	// The process tries again after a pause.
+	for waiting := range waits {
 		if waiting == first.name {
 			break
 		}

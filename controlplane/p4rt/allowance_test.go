@@ -59,8 +59,8 @@ func (h *hostile) client(t *testing.T, info *Info) *Client {
 	return c
 }
 
-// answerTimeout suffices for a few thousand entities, also on a busy machine. It ends the read of
-// an endless answer that the client does not abandon.
+// answerTimeout suffices to read a few thousand entities, even on a busy machine. If the client
+// does not abandon an endless answer, answerTimeout ends the read.
 const answerTimeout = time.Minute
 
 func compiled(t *testing.T, bits int) *Info {
@@ -78,12 +78,12 @@ func compiled(t *testing.T, bits int) *Info {
 
 func largest(bytes int) []byte { return []byte(strings.Repeat("\xff", bytes)) }
 
-// fullEntry is the largest possible entry of a table.
+// fullEntry returns the largest possible entry of a table.
 func fullEntry(info *Info, t *configv1.Table) *v1.TableEntry {
 	te := &v1.TableEntry{TableId: t.Preamble.Id, Priority: 1<<31 - 1, ControllerMetadata: 1<<64 - 1,
 		Metadata: largest(16)}
 	for _, f := range t.MatchFields {
-		v := largest(valueBytes(f.Bitwidth) + 1) // one byte more, because older targets pad
+		v := largest(valueBytes(f.Bitwidth) + 1) // one byte more, because older targets pad values
 		m := &v1.FieldMatch{FieldId: f.Id}
 		switch f.GetMatchType() {
 		case configv1.MatchField_EXACT:
@@ -113,7 +113,8 @@ func fullEntry(info *Info, t *configv1.Table) *v1.TableEntry {
 	return te
 }
 
-// TestFullAnswers: the client accepts everything that a switch can have, in one message or in many.
+// TestFullAnswers: the client accepts the largest answers that a switch can give, in one message or
+// in many.
 func TestFullAnswers(t *testing.T) {
 	if racedetector.Enabled {
 		t.Skip("skipped: make test runs it without the race detector, with which it takes minutes")

@@ -111,8 +111,8 @@ func Tidy(dir *keyspace.Directory, id uint8, in Indexes) Tidying {
 		out.Forgotten = forgetGone(dir, id, in, busy)
 	}
 	out.Adopted = adopt(dir, in, busy)
-	// Retire the KEY_IDs that were given since the directory was saved and no longer belong to a
-	// key.
+	// Skip the KEY_IDs that may have been given since the directory was saved, and no longer belong
+	// to a key.
 	if in.Older {
 		dir.Skip(id)
 	}
