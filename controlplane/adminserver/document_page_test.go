@@ -110,7 +110,7 @@ func bodySize(most int64) string {
 	return fmt.Sprintf("%d KiB at most.", most>>10)
 }
 
-// typeName is a JSON type in readable form, with a link to its fields.
+// typeName returns a JSON type in readable form, with a link to its fields.
 func typeName(v any) string {
 	switch v := v.(type) {
 	case nil:
