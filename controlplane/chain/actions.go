@@ -42,10 +42,10 @@ type Reconnect struct {
 // replies, the shell passes the reply to LeaseReply.
 type Lease struct {
 	Switch   string
-	Number   uint16 // the switch's reply repeats this number
+	Number   uint16 // The switch's reply contains the same number.
 	Epoch    uint16
 	Clock    uint64        // the last clock that the switch reported, in microseconds; 0: none
-	Duration time.Duration // length of the lease, counted from Clock; 0 only asks for a reply
+	Duration time.Duration // The lease lasts for Duration after Clock; 0 only asks for a reply.
 	// Every is the time between two LEASEs to this switch. Any message from the switch within that
 	// time counts as an answer (Alive), and any answered call within that time as progress
 	// (Working).

@@ -12,8 +12,8 @@ type Change struct {
 	Lease   *time.Duration
 	Frozen  *bool
 	Members []string
-	// Rest says that switches that are left out of Members are left out only for a while. They
-	// stay intended members of the chain, and come back by Recover or automatically (rejoin.go).
+	// Rest says that switches that are missing in Members leave only for a while. They stay
+	// intended members of the chain, and come back by Recover or automatically (rejoin.go).
 	Rest bool
 }
 
@@ -46,8 +46,9 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 		m.begin(now, drain, &change{op: op, then: &next, after: wanted})
 	case same && next.Lease > 0 && next.Lease < m.cfg.Lease:
 		// The switches need no new configuration, because each LEASE says how long it lasts.
-		// Shorter leases take over as the longer ones run out. (Longer leases must be on record
-		// before the first one is given, so that the next controller knows about them.)
+		// Shorter leases take over as the longer ones run out. (If leases become longer, that must
+		// be on record before the first longer lease is given, so that the next controller knows
+		// about it.)
 		m.shorten(now)
 		m.cfg.Lease = next.Lease
 		if wanted != nil {

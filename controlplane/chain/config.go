@@ -13,13 +13,13 @@ type Time = time.Duration
 // Role is a switch's part in a chain, with the numbers of the P4 program (8 bits).
 type Role uint8
 
-// The roles of docs/protocol.md.
+// These are the roles of docs/protocol.md.
 const (
 	None     Role = 0
 	Replica  Role = 1
 	Head     Role = 2
 	Tail     Role = 3
-	HeadTail Role = 4 // the only member of its chain
+	HeadTail Role = 4 // a switch that is the only member of its chain
 	Shadow   Role = 5 // a switch after the tail that is being filled
 )
 
@@ -46,11 +46,11 @@ const (
 
 func (f Freeze) String() string { return [...]string{"", "head frozen", "frozen"}[f] }
 
-// MaxEpoch is the highest epoch: epochs have 16 bits.
+// MaxEpoch is the highest epoch. It has this value because epochs have 16 bits.
 const MaxEpoch = 1<<16 - 1
 
-// reserved is how many epochs are kept for essential changes of a chain: to continue without
-// members, and to thaw. When only these are left, other changes are refused.
+// reserved is how many epochs are kept for essential changes of a chain, which are failovers and
+// thawing. When only these epochs are left, other changes are refused.
 const reserved = 1024
 
 // usedUp tells the operator what to do when only reserved epochs are left.
@@ -78,7 +78,7 @@ type Assignment struct {
 	Frozen           bool
 	LeaseRequired    bool
 	Epoch            uint16
-	Head, Next, Tail string // Next is "" at the tail and outside the chain
+	Head, Next, Tail string // Next is "" at the tail, and at switches outside the chain
 }
 
 // Filling reports whether the part is that of a switch that is being filled: writes pass it, and it
@@ -195,7 +195,7 @@ type Record struct {
 	// configuration that any switch can still hold, if it is longer than Config's lease.
 	Fence      []string      `json:"fence,omitempty"`
 	FenceLease time.Duration `json:"fenceLease,omitempty"`
-	// Wanted are the intended members, including those that were lost and will come back. Records
+	// Wanted lists the intended members, including those that were lost and will come back. Records
 	// of earlier releases lack it.
 	Wanted []string `json:"wanted,omitempty"`
 	// Since maps each of Config's members to the epoch in which it became one. If a switch left and

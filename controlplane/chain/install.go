@@ -15,7 +15,7 @@ const retry = 500 * time.Millisecond
 // Machine.change after that. The changes of one operation follow each other, with rising epochs.
 type change struct {
 	config Config // zero while a recovery erases the joiner
-	op     OpID   // operation that requested the change; 0 if the machine itself did
+	op     OpID   // the operation that requested the change; 0 if the machine requested it
 	// then is the configuration that begins when the chain has drained, or nil if none follows. It
 	// gets its epoch when it begins. Until then config freezes the head.
 	then    *Config
@@ -120,8 +120,9 @@ func (m *Machine) record(now Time, c Config) Record {
 func (m *Machine) save(now Time) {
 	m.seq++
 	m.unsaved = false
-	// While Filling is set, the record says that the configuration is not installed. A controller
-	// that does not know Filling would not find this configuration in the switches.
+	// While Filling is set, the record says that the configuration is not installed. Otherwise a
+	// controller that does not know Filling would look for this configuration in the switches in
+	// vain.
 	r := m.record(now, m.cfg)
 	r.Installed, r.Wanted, r.Since = m.installed && !m.cfg.Filling, slices.Clone(m.wanted), maps.Clone(m.since)
 	m.do(Persist{r, m.seq})
@@ -162,11 +163,11 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 	m.saved(seq, err)
 	m.unsaved = m.unsaved || err != nil
 	switch {
-	case p == nil || p.seq != seq: // this record belongs to a change that has ended
+	case p == nil || p.seq != seq: // this answer belongs to a change that has ended
 		if err != nil {
 			m.event("state.not-saved", "", "%v: a controller that is restarted now will ask the switches", err)
 		}
-	case err != nil && p.op != 0 && m.change == nil: // if m.change is set, this is a reordering, which must continue
+	case err != nil && p.op != 0 && m.change == nil: // m.change is set only in a reordering, which must continue
 		m.persisting = p.own
 		m.do(Done{p.op, fmt.Errorf("%w: the change could not be recorded, so nothing was changed: %w", ErrUnavailable, err)})
 		if p.own != nil {
@@ -313,7 +314,8 @@ func (m *Machine) step(now Time) {
 	if m.persisting != nil && m.persisting.retryAt > 0 && now >= m.persisting.retryAt {
 		m.persist(now)
 	}
-	if m.recordAt > 0 && now >= m.recordAt && m.persisting == nil { // the pending Persist would also record this
+	// a record that is being persisted would also record this
+	if m.recordAt > 0 && now >= m.recordAt && m.persisting == nil {
 		m.recordAt = 0
 		m.save(now)
 		m.unrecorded = m.seq
@@ -339,7 +341,7 @@ func (m *Machine) step(now Time) {
 // advance brings the configuration one step further. It first fences switches, and then installs
 // members from the tail to the head.
 func (m *Machine) advance(now Time) {
-	if m.cfg.Shadow != "" && m.change == nil { // otherwise operations would wait for a joiner that may never come
+	if m.cfg.Shadow != "" && m.change == nil { // without this, operations would wait for a joiner that may never come
 		m.event("chain.recovery-abandoned", m.cfg.Shadow, "an earlier controller did not finish bringing it in: it begins again, empty, when it is asked to")
 		m.begin(now, m.next(m.cfg.Epoch, m.cfg.Members), nil)
 		return

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Joiners are switches that a chain waits for and that have never had its data: a switch that is
-// being brought in (recover.go), or one that a change makes a member of a chain without keys.
-// Nothing is lost if the chain continues without a joiner, so it waits for one no longer than for
-// a member that has failed, whatever FailureTimeout says, and in every stage:
+// A joiner is a switch that a chain waits for and that has never had the chain's data. Either it is
+// being brought in (recover.go), or a change makes it a member of a chain without keys. Nothing is
+// lost if the chain continues without a joiner. So in every stage the chain waits for a joiner no
+// longer than for a failed member, whatever FailureTimeout says:
 //
 //   - A joiner gets LEASEs of duration 0. They do not let it serve, but it answers them. A silent
 //     joiner is given up like a member (unheardLeases).
@@ -27,9 +27,8 @@ const (
 	// leastLease and mostLease bound the lease length by which a joiner is judged, so that a chain
 	// with long leases does not wait for a joiner for minutes.
 	leastLease, mostLease = 100 * time.Millisecond, 600 * time.Millisecond
-	// freezeMost is the longest time that a chain of one is frozen for a joiner that answers but
-	// is slow. Each time that the comparison does not end in time, the next one gets twice as
-	// long.
+	// freezeMost is the longest time that a chain of one is frozen for a joiner that answers but is
+	// slow. If a comparison does not end in time, the next comparison may take twice as long.
 	freezeMost = 8 * time.Second
 )
 
@@ -189,7 +188,7 @@ func (m *Machine) frozenFor(now Time, c *change) {
 	case c.stage == comparing && c.joiner != "":
 		m.frozenAt, m.freezeUntil = now, now+m.freezeFor/2
 	case c.stage == joining && c.joiner != "" && m.freezeUntil > 0:
-		// Removing the joiner takes another configuration.
+		// Removing the joiner takes another configuration, so some time is kept for that.
 		m.freezeUntil = max(m.frozenAt+m.freezeFor*3/4, now+m.joinerLease()/4)
 	default:
 		m.freezeUntil = 0

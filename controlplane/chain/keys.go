@@ -13,7 +13,7 @@ const (
 	addKeys      keyWork = iota
 	removeKeys           // remove keys and their values
 	detachKeys           // hide keys from clients; their values stay in the slots, reachable by an alias
-	reattachKeys         // undoes detachKeys
+	reattachKeys         // undo detachKeys
 )
 
 // keyStage is one stage of an operation. Stages that make or delete entries go from member to
@@ -66,13 +66,13 @@ type keyOp struct {
 	work    keyWork
 	waiting bool // the operation waits until the configuration is ready
 	at      int  // index of the present stage
-	// index of the present member in that stage, from the tail when inserting, from the head when
-	// deleting
+	// member is the index of the present member in that stage. Insertions count from the tail, and
+	// deletions count from the head.
 	member   int
 	attempt  int
 	running  bool
 	retryAt  Time
-	rollback error // why an entry was refused; nil: none was
+	rollback error // why a switch refused an entry; nil if no switch did
 }
 
 func (o *keyOp) stages() []keyStage {
@@ -156,7 +156,7 @@ func (m *Machine) stepKeys(now Time) {
 			target = members[o.member]
 		}
 		if !m.view[target].up {
-			continue // the operation continues when SwitchUp is called
+			continue // when the switch is back, SwitchUp continues the operation
 		}
 		o.running, o.retryAt = true, 0
 		switch o.stage() {
@@ -196,8 +196,8 @@ func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool
 		o.retryAt = now + retry
 	case err != nil && (inserting || o.work == addKeys) && o.rollback == nil:
 		// The entries are deleted again at the switches that have them, in the usual order. A value
-		// that stays in the slot of a key that was being added is never visible: the slot's next
-		// key is hidden until it is written.
+		// that stays in the slot of a key that was being added is never visible, because the slot's
+		// next key is hidden until it is written.
 		o.rollback = err
 		m.restart(o)
 	case err != nil:

@@ -8,10 +8,10 @@ import (
 	"github.com/netcraq/netcraq/api/clock"
 )
 
-// Leases. A member answers reads only while its lease lasts by its own clock. For a member that it
-// cannot reach, the controller must know a moment by which the lease has surely run out. The two
-// clocks may show different times. The controller's clock must not be slewed, and the switch's may
-// run slower by the margin of package clock.
+// These constants concern leases. A member answers reads only while its lease lasts by its own
+// clock. For a member that it cannot reach, the controller must know a moment by which the lease
+// has surely run out. The two clocks may show different times. The controller's clock must not be
+// slewed, and the switch's may run slower by the margin of package clock.
 //
 // A LEASE says: "from your clock's time c on, for d". c was in a reply that the controller received
 // at its own time r, and the switch read its clock before that reply left. So at the controller's
@@ -55,8 +55,8 @@ type leaseView struct {
 	next    Time // when to renew the lease
 	probeAt Time // when to probe a switch that gets no lease
 	askedAt Time // when the first unanswered LEASE was sent; 0: all are answered
-	countAt Time // from this time on, another unanswered LEASE counts
-	until   Time // no lease of the switch lasts longer than until then
+	countAt Time // when another LEASE without an answer counts at the earliest
+	until   Time // time when every lease of the switch has run out
 	live    Time // when the lease ends, estimated from the switch's last reply
 	// unheard counts the LEASEs that were sent since the last reply, or since this controller was
 	// last held up if that was later. It counts at most `renewals` LEASEs per length of a full
@@ -64,13 +64,13 @@ type leaseView struct {
 	unheard int
 	excused int // how many times this controller was held up since the last reply
 
-	// number is the number of the newest LEASE. sent counts the LEASEs in this connection, and
-	// sinceAck those since the switch acknowledged its epoch.
+	// number is the number of the newest LEASE. sent counts the LEASEs in this connection. sinceAck
+	// counts the LEASEs since the switch acknowledged its epoch.
 	number         uint16
 	sent, sinceAck int
-	// floors holds, for each recent LEASE, by its number, the latest clock that the switch had
-	// reported when that LEASE was sent. floor is the latest clock that it ever reported. A switch
-	// that has run without a restart never reports an earlier clock.
+	// floors holds, by the number of each recent LEASE, the latest clock that the switch had
+	// reported before that LEASE was sent. floor is the latest clock that the switch ever reported.
+	// A switch that has run without a restart never reports an earlier clock.
 	floors [keptLeases]uint64
 	floor  uint64
 }
@@ -154,7 +154,7 @@ func (m *Machine) sendLeases(now Time) {
 		v := m.view[s]
 		l := &v.lease
 		if asks := m.asks(s); asks != v.tested {
-			if v.tested = asks; asks { // earlier unanswered LEASEs prove nothing
+			if v.tested = asks; asks { // LEASEs that were sent before the test prove nothing
 				l.answered()
 				l.renew(now)
 			}
@@ -180,7 +180,7 @@ func (m *Machine) sendLeases(now Time) {
 			m.do(a)
 			continue
 		}
-		from, clock := now, uint64(0) // the switch's clock is unknown, but never below 0
+		from, clock := now, uint64(0) // the switch's clock is unknown, but at least 0
 		if l.heard {
 			from, clock = l.heardAt, l.clock
 		}
@@ -253,7 +253,7 @@ type LeaseAnswer struct {
 	Clock   uint64        // the switch's clock, in microseconds
 	Left    time.Duration // remaining time of the switch's lease
 	Epoch   uint16        // epoch of the switch's configuration; 0: it has none
-	Granted bool          // false if the LEASE named another epoch
+	Granted bool          // whether the LEASE named the switch's epoch
 }
 
 // LeaseReply handles a switch's answer to a LEASE.
@@ -286,7 +286,7 @@ func (m *Machine) LeaseReply(now Time, sw string, r LeaseAnswer) {
 		return
 	}
 	l.floor = max(l.floor, r.Clock)
-	counts := v.tested || m.leases(sw) // other LEASEs only ask for the switch's state
+	counts := v.tested || m.leases(sw) // other LEASEs only ask for the switch's state, and need no answer
 	first := counts && !l.heard
 	if counts {
 		if l.askedAt > 0 {

@@ -11,12 +11,13 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain/rejoin"
 )
 
-// The kinds of failure of an operation. Errors wrap one of them and say what the operator can do.
+// These are the kinds of failure of an operation. Errors wrap one of them and say what the operator
+// can do.
 var (
 	ErrInvalid     = errors.New("invalid")            // the request makes no sense, and repeating it will not help
 	ErrRefused     = errors.New("refused")            // the present state does not permit the request
 	ErrUnavailable = errors.New("unavailable")        // a switch that is needed is not connected; try again
-	ErrSilent      = errors.New("it does not answer") // a switch is connected, and has not answered in time
+	ErrSilent      = errors.New("it does not answer") // a connected switch has not answered in time
 )
 
 // OpID names an operation: a change of the chain or of its keys. The shell chooses it.
@@ -31,8 +32,8 @@ type Options struct {
 	Members []string
 	Lease   time.Duration
 	// FailureTimeout is how long a member may be out of reach before the chain continues without
-	// it; 0: until an operator decides. It should be shorter than the lease, because the chain
-	// waits for the lease to run out in any case.
+	// it. If it is 0, the chain waits until an operator decides. FailureTimeout should be shorter
+	// than the lease, because the chain waits for the lease to run out in any case.
 	FailureTimeout time.Duration
 	// ShortLease is the length of leases while everything is prompt (pace.go). ShortTimeout is the
 	// upper bound of FailureTimeout during that time. If they are 0, Lease and FailureTimeout
@@ -47,22 +48,22 @@ type Options struct {
 	// Record is an earlier controller's record, nil if there is none.
 	Record *Record
 	// Doubt is how long after the start the machine waits for all members of Record before it acts
-	// on it. The record may be out of date, which a later epoch at any of them shows. 0: the
-	// record is known to be the last one.
+	// on it. The record may be out of date, which a later epoch at any of them shows. It is 0 if
+	// the record is known to be the last one.
 	Doubt time.Duration
-	// Rejoin decides when lost members are brought in again; the zero Policy: never.
+	// Rejoin decides when lost members are brought in again. With the zero Policy, they never are.
 	Rejoin rejoin.Policy
 	// Length is how many members the chain should have, if another program chooses them. If 0, the
 	// chain should have all members that the operator has named.
 	Length int
-	// EpochFloor is a lower bound, exclusive, of the chain's first epoch: slots that the chain now
-	// owns may hold versions with epochs up to it.
+	// EpochFloor is an exclusive lower bound of the chain's first epoch. Slots that the chain now
+	// owns may hold versions with epochs up to EpochFloor.
 	EpochFloor uint16
 }
 
 // Report describes a newly connected switch's part in the chain.
 type Report struct {
-	Assignment *Assignment // its chain_config entry, nil if it has none
+	Assignment *Assignment // the switch's chain_config entry, nil if it has none
 	Fresh      bool        // the program has just been loaded, so every register is empty
 	Keys       int         // number of key_index entries for this chain's keys
 }
@@ -73,7 +74,7 @@ type view struct {
 	downAt Time // when the connection was last lost; valid while up is false
 	quick  bool // leases were short when the connection was lost
 	met    bool // the switch has been connected to this controller
-	empty  bool // its registers are empty, and it has had no role since they were emptied
+	empty  bool // the switch's registers are empty, and it has had no role since they were emptied
 	// mistrusted says that the switch has contradicted its known state (mistrust), and that compare
 	// has not judged it since.
 	mistrusted bool
@@ -82,25 +83,25 @@ type view struct {
 	// everAcked says that the switch has acknowledged the present configuration, or that the
 	// record says so.
 	everAcked bool
-	lost      bool   // its registers are empty while the chain holds keys
+	lost      bool   // the switch's registers are empty while the chain holds keys
 	installs  uint64 // the sequence number of the Install that is under way; 0: none
 	asked     uint16 // epoch of the last Install in this connection, which may have taken effect despite an error
 	retryAt   Time   // when to repeat a failed Install
 	failed    bool   // the last Install failed, and an event has reported it
-	partAt    Time   // when it was first asked to install the configuration, which it still lacks; 0: not asked
-	workedAt  Time   // when a call to it was last known to be answered (Working)
-	tested    bool   // the last LEASE only tested whether it answers (asks)
+	partAt    Time   // when the switch was first asked to install the configuration that it still lacks; 0: not asked
+	workedAt  Time   // when the switch last answered a call, as far as known (Working)
+	tested    bool   // the last LEASE only tested whether the switch answers (asks)
 	unleased  bool   // the switch may have a part in the chain without needing a lease
-	stopped   bool   // it was given up while it was connected, in a chain without leases
-	leaving   bool   // it is leaving the network, and the chain must continue without it
-	refused   string // why the last attempt to bring it in failed; an event reports each reason once
+	stopped   bool   // the switch was given up while it was connected, in a chain without leases
+	leaving   bool   // the switch is leaving the network, and the chain must continue without it
+	refused   string // why the last attempt to bring the switch in failed; an event reports each reason once
 	lease     leaseView
 }
 
 // Machine is one chain. Its fields together determine its phase (phase.go); check asserts that.
 type Machine struct {
 	o    Options
-	view map[string]*view // has exactly the switches of o.Switches
+	view map[string]*view // its keys are exactly the switches of o.Switches
 
 	// cfg is the configuration that the switches have or are getting. It is durable, and this
 	// controller has never given a switch a part of a later one. It is valid while decided, and
@@ -114,11 +115,11 @@ type Machine struct {
 	// cfg's members is in it. fenceMax is the longest lease that they can hold.
 	fence    map[string]bool
 	fenceMax time.Duration
-	// persisting is the next configuration, later than cfg, while it waits for Persisted. No
-	// switch has received any of it. nil: there is none.
+	// persisting is the next configuration, later than cfg, while it waits for Persisted. No switch
+	// has received any of it. It is nil if there is none.
 	persisting *change
-	// change is the change that cfg is for, while it is unfinished: cfg is being installed, or is
-	// only one stage of the operation. nil: cfg is not part of a larger change.
+	// change is the unfinished change that cfg belongs to: cfg is being installed, or is one stage
+	// of an operation. It is nil if cfg is not part of an unfinished change.
 	change *change
 	// since maps each of cfg's members to the epoch in which it became one; see Record.Since.
 	since map[string]uint16
@@ -133,7 +134,7 @@ type Machine struct {
 	rejoining  uint64
 	rejoiner   string
 	rejoinCost bool
-	short      bool            // members are missing, and the event that reports them complete is still due
+	short      bool            // members are missing, so an event must report when the chain is complete again
 	saving     map[uint64]OpID // maps the number of a Persist to the operation that ends with it
 	unsaved    bool            // the record lacks intended members, or a change that could not be recorded
 
@@ -168,7 +169,7 @@ type Machine struct {
 	freezeFor             time.Duration
 	frozenAt, freezeUntil Time
 
-	// ops are the operations on keys. All of them wait unless canKeys returns true.
+	// ops holds the operations on keys. All of them wait unless canKeys returns true.
 	ops map[OpID]*keyOp
 
 	// seq is the last sequence number of an action. An answer whose number differs from its
@@ -253,7 +254,8 @@ func (m *Machine) SwitchUp(now Time, sw string, r Report) {
 	}
 	v.up, v.acks, v.keys, v.installs, v.asked, v.failed, v.met = true, r.Assignment, r.Keys, 0, 0, false, true
 	v.partAt, v.stopped = 0, false
-	m.back.There(now, m.candidate(sw)) // a connected switch is only emptied on behalf of a chain
+	// if the switch was already connected, a chain has emptied it, so its steady time continues
+	m.back.There(now, m.candidate(sw))
 	v.refused = ""
 	v.empty = r.Fresh || v.empty && (r.Assignment == nil || r.Assignment.Role == None)
 	v.unleased = r.Assignment != nil && r.Assignment.Role.Member() && !r.Assignment.LeaseRequired
@@ -329,7 +331,7 @@ func (m *Machine) distrust(now Time, sw string, epoch uint16) {
 	for _, s := range m.o.Switches {
 		m.view[s].installs, m.view[s].failed, m.view[s].lost, m.view[s].everAcked = 0, false, false, false
 		m.view[s].partAt = 0
-		if !m.view[s].met { // leases may have become longer since then
+		if !m.view[s].met { // leases may have become longer since the controller started
 			m.view[s].lease.until = max(m.view[s].lease.until, m.prior(maxLease))
 		}
 	}
@@ -368,7 +370,7 @@ func (m *Machine) compare(now Time, sw string, fresh bool) {
 	if !m.cfg.IsMember(sw) {
 		return
 	}
-	v.lease.forget() // its earlier content is gone
+	v.lease.forget() // the switch's earlier content is gone
 	switch {
 	case m.holdsData() && (fresh || a == nil || !a.Role.Member() || v.everAcked):
 		m.lose(now, sw)
@@ -437,7 +439,7 @@ func (m *Machine) next(epoch uint16, members []string) Config {
 	if m.persisting != nil {
 		c.Epoch = max(c.Epoch, m.persisting.config.Epoch)
 	}
-	c.Epoch++ // Wraps at MaxEpoch: begin refuses.
+	c.Epoch++ // wraps at MaxEpoch, which begin refuses
 	c.Members = slices.Clone(members)
 	if c.Shadow != "" { // a configuration that replaces a recovery thaws the chain
 		c.Shadow, c.Filling, c.Freeze = "", false, Thawed
@@ -593,7 +595,7 @@ func (m *Machine) running(epoch uint16) (Config, bool) {
 	} else if c.Lease == 0 {
 		c.Lease = maxLease // the members need a lease; adopt sets the right length
 	}
-	for s, a := range parts { // checks every switch, and each field of its part
+	for s, a := range parts { // check every switch, and each field of its part
 		if *a != c.Assignment(s) {
 			return Config{}, false
 		}
@@ -702,8 +704,8 @@ func (m *Machine) Tick(now Time) {
 // be in the past, because an input may have come after it and before the Tick that was due.
 func (m *Machine) Next(now Time) (Time, bool) {
 	next, ok := Time(0), false
-	// The last step already tried everything that was due. If something was not possible then, an
-	// input will report when it is.
+	// The last step already tried everything that was due. If something was not possible then, a
+	// later input will make it possible.
 	at := func(t Time) {
 		if t > m.stepped && (!ok || t < next) {
 			next, ok = t, true

@@ -114,7 +114,7 @@ type simSwitch struct {
 	born       Time // when the switch's clock was zero
 	keys       int
 	connected  bool
-	fresh      bool // restarted since its last connection
+	fresh      bool // the switch was restarted since its last connection
 }
 
 type world struct {

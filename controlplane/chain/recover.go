@@ -28,8 +28,8 @@ const (
 	joining   // the joiner becomes a member
 )
 
-// eraseMost is how long emptying a switch (loading its program again) may take. The chain does not
-// wait for it, but no other switch is brought in meanwhile.
+// eraseMost is how long emptying a switch (loading its program again) may take. The chain continues
+// meanwhile, but no other switch is brought in.
 const eraseMost = time.Minute
 
 // Recover brings a switch in after the tail. Done reports either that it is a member or why that

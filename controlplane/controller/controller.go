@@ -37,15 +37,15 @@ type Options struct {
 	// is primary at the switches. Zero stands for the current time, so the controller that was
 	// started last is primary.
 	ElectionID p4rt.ElectionID
-	// Led returns when this controller was last known to lead, if there are several (nil: it is
-	// the only one). The controller gives leases until Leading after that time. It assumes that
-	// its predecessor gave leases until Leading after this controller was made.
+	// Led returns when this controller was last known to lead. It is nil if there is only one
+	// controller. The controller gives leases for the duration Leading after that time. It assumes
+	// that its predecessor gave leases for the duration Leading after this controller was made.
 	Led     func() clock.Time
 	Leading time.Duration
 	// TLS is the TLS configuration for all switches. The server name of each switch comes from the
 	// topology. If TLS is nil, Topology.TLS applies.
 	TLS *tls.Config
-	// RPCTimeout bounds each P4Runtime request (0: the default of p4rt.Options).
+	// RPCTimeout bounds each P4Runtime request. If it is 0, the default of p4rt.Options applies.
 	RPCTimeout time.Duration
 	Log        *slog.Logger
 }
@@ -56,7 +56,7 @@ type Controller struct {
 	tls     *tls.Config // TLS configuration of connections to switches; nil: plain text
 	// rpcTimeout bounds each request to a switch.
 	rpcTimeout time.Duration
-	election   p4rt.ElectionID // election id of the first stream to a switch that connects now
+	election   p4rt.ElectionID // election id of the first stream to a switch that the controller connects now
 	prog       *program.Program
 	saver      *saved.Saver
 	log        *slog.Logger
@@ -75,8 +75,8 @@ type Controller struct {
 	// Only run's goroutine uses the following fields.
 	wanted *topology.Topology   // the topology of the last New or Update
 	gone   map[uint8]chain.Time // ids of removed chains, and until when each must not be given to another chain
-	// the highest epoch that any chain has had, including removed chains, when it was last
-	// computed
+	// epoch is the highest epoch that any chain had when epoch was last computed. It includes
+	// removed chains.
 	epoch uint16
 	dir   *keyspace.Directory
 	sess  *sessions.Table
@@ -104,10 +104,11 @@ type Controller struct {
 	replacedAt map[string]chain.Time
 	replacedBy chain.Time           // upper bound of the times of names that were dropped from replacedAt
 	touched    map[*chainState]bool // chains whose machines may have new actions
-	// how another controller took over, which stopped this one; "" while it acts
+	// deposed says how another controller took over, so that this controller has stopped acting. It
+	// is "" while this controller acts.
 	deposed    string
 	letGo      chan struct{}     // closed when another controller has taken over
-	forgetting string            // why switches that have left could not be forgotten at the last attempt
+	forgetting string            // why the last attempt to forget switches that have left failed
 	led        func() clock.Time // Options.Led
 	leading    time.Duration
 	// leaseTag is in the LEASEs of this controller, and so in the replies to them. A switch sends
@@ -262,7 +263,7 @@ func (c *Controller) post(f func()) {
 // never run.
 func (c *Controller) call(ctx context.Context, f func()) error {
 	done := make(chan struct{})
-	var taken atomic.Bool // f has started, or the caller has stopped waiting
+	var taken atomic.Bool // whether f has started, or the caller has stopped waiting
 	c.post(func() {
 		if taken.CompareAndSwap(false, true) {
 			f()
@@ -521,7 +522,7 @@ func (c *Controller) leads() bool {
 // lease sends one LEASE.
 func (c *Controller) lease(ch *chainState, a chain.Lease) {
 	if !c.leads() {
-		return // another controller may lead, and rely on this controller giving no leases
+		return // another controller may lead, and it may rely on this controller giving no leases
 	}
 	d := c.net().byName[a.Switch]
 	if d.Heard(a.Every) {

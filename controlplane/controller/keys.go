@@ -64,7 +64,7 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 	var op *keyOperation
 	var ch *chainState
 	var failed error
-	var at []int // for each of the operation's keys, its index in keys
+	var at []int // index in keys of each of the operation's keys
 	err := c.call(ctx, func() {
 		if ch, failed = c.findChain(chainName); failed != nil {
 			return
@@ -97,7 +97,7 @@ func (c *Controller) addKeys(ctx context.Context, chainName string, keys []newKe
 		c.startOperation(ch, op)
 		c.save(func(err error) {
 			if err = errors.Join(err, op.given); err != nil {
-				c.keysDone(ch, op, err) // no step was carried out
+				c.keysDone(ch, op, err) // the machine has not carried out any step
 				return
 			}
 			c.touch(ch).AddKeys(c.now(), op.id)
@@ -376,7 +376,7 @@ func (c *Controller) valuesOf(ch *chainState, id chain.OpID, attempt int, remove
 // kind that another chain with keys is bringing in. (A switch that runs an earlier program does not
 // reset records.)
 func (c *Controller) unequal(ch *chainState, members []string) (unequal, joining []string) {
-	_ = c.call(c.ctx, func() { // does nothing when the controller is ending
+	_ = c.call(c.ctx, func() { // does nothing if the controller is ending
 		in := func(of func(chain.Config) bool) bool {
 			return slices.ContainsFunc(c.net().chains, func(other *chainState) bool {
 				return other != ch && c.equality.Equal(other.topo.ID) && of(other.m.Status(c.now()).Config)
@@ -398,7 +398,7 @@ func (c *Controller) unequal(ch *chainState, members []string) (unequal, joining
 
 // begun returns the initial values of the records of the sessions that clients have leased.
 func (c *Controller) begun() (begun map[uint16]uint32) {
-	_ = c.call(c.ctx, func() { begun = c.sess.Begun(c.now()) }) // empty when the controller is ending
+	_ = c.call(c.ctx, func() { begun = c.sess.Begun(c.now()) }) // empty if the controller is ending
 	return begun
 }
 
@@ -463,7 +463,7 @@ func (c *Controller) states(ctx context.Context, keys []keyspace.Key, at reach) 
 	if err != nil {
 		return nil, err
 	}
-	var silent sync.Map // devices that have not answered; a request for all keys waits for each only once
+	var silent sync.Map // devices that have not answered; a request for all keys waits only once for each of them
 	err = ops.Each(ctx, switches.Goroutines{}, items, func(ctx context.Context, it item) error {
 		if why, ok := silent.Load(it.at); ok {
 			it.out.err = why.(error)
@@ -478,7 +478,7 @@ func (c *Controller) states(ctx context.Context, keys []keyspace.Key, at reach) 
 		if it.out.err != nil {
 			silent.Store(it.at, it.out.err)
 		}
-		return nil // one silent switch does not fail the others
+		return nil // one silent switch must not make the whole request fail
 	})
 	return out, err
 }

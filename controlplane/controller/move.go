@@ -96,7 +96,7 @@ func (m mover) Operate(k keyspace.Key, begin func(*chain.Machine, chain.Time, ch
 	op := &keyOperation{Writes: ops.Writes{Keys: []keyspace.Key{k}, Values: make([][]byte, 1)},
 		done: make(chan struct{})}
 	op.finish = func(err error) {
-		// This matters only for a detachment. It does no harm if a key is put back.
+		// This call matters only if a key is detached. It does no harm if a key is put back.
 		if err == nil {
 			m.replaced(k.Name)
 		}
@@ -121,7 +121,7 @@ func (m mover) Place(ctx context.Context, name string, value []byte) (keyspace.K
 	}
 	k := added[0].key
 	if added[0].err != nil {
-		m.post(func() { // the key's placement may not have been recorded
+		m.post(func() { // the placement may be missing in the record
 			if k, ok := m.dir.ByID(k.ID); ok && k.State == keyspace.Placed {
 				m.takeOut(m.to, []keyspace.Key{k})
 			}

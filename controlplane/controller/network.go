@@ -23,9 +23,9 @@ type network struct {
 	topo    *topology.Topology // the topology, including the switches in left
 	left    map[string]bool    // switches that have left the topology, and that some chain still needs
 	plan    *tableplan.Plan
-	devices []*device // in the topology's order of switches
+	devices []*device // the devices, in the topology's order of switches
 	byName  map[string]*device
-	chains  []*chainState // ordered by id
+	chains  []*chainState // the chains, ordered by id
 	byID    map[uint8]*chainState
 }
 
@@ -92,9 +92,9 @@ type chainState struct {
 	// switches whose key_index entries have not been compared with the directory since they came up
 	untidy  map[string]bool
 	tidied  bool              // the entries of all members have been compared
-	next    chain.Time        // when its machine must be ticked; 0: never
-	tidying map[wire.Key]bool // keys whose entries tidying is making or dropping
-	ready   bool              // whether the last event said that it is ready
+	next    chain.Time        // when the machine must be ticked; 0: never
+	tidying map[wire.Key]bool // keys whose entries tidying is inserting or deleting
+	ready   bool              // whether the last event said that the chain is ready
 	steers  int               // how often the requested lease has changed
 	endCopy func()            // cancels the copy that is under way
 	// learners holds the configuration's learners, for other goroutines.

@@ -50,13 +50,14 @@ func (c *Controller) recover(ctx context.Context, name, sw string) error {
 				return
 			}
 			for _, k := range c.dir.Chain(ch.topo.ID) {
-				if k.State == keyspace.Moving { // the KEY_ID by which its slot can be copied is changing
+				// the key moves, so the KEY_ID by which its slot can be copied is changing
+				if k.State == keyspace.Moving {
 					failed = fmt.Errorf("%w: the key %q is being moved: try again in a moment", chain.ErrUnavailable, k.Name)
 				}
 			}
 			if len(ch.tidying) > 0 {
-				// Stale entries of a switch that has just come up are being deleted. The entries
-				// with which the switch is being filled must not be deleted with them.
+				// Stale entries of a switch that has just come up are being deleted. This must not
+				// delete the entries with which the switch is being filled.
 				reason = "the entries of switches that came up are still being put in order: try again"
 			}
 		})

@@ -243,7 +243,7 @@ func TestEmptied(t *testing.T) {
 // TestEmptiedBeforeAnInstallation: a switch is emptied, and the controller tries to install another
 // configuration before it notices. That fails, because the entries to change are missing.
 func TestEmptiedBeforeAnInstallation(t *testing.T) {
-	f := newFakes(t, nil) // no leases, so only the installation reveals the loss
+	f := newFakes(t, nil) // this chain has no leases, so only the installation reveals the loss
 	f.withKeys()
 	c, _ := f.start()
 	ready(t, c)

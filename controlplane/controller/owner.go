@@ -18,7 +18,7 @@ type device struct {
 	*switches.Device
 	state     p4rt.State
 	ready     bool // the switch was set up since it was last connected
-	emptying  bool // it is being emptied, so the chains' knowledge of its content is outdated
+	emptying  bool // the switch is being emptied, so the chains' knowledge of its content is outdated
 	lastError string
 }
 

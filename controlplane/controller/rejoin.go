@@ -16,8 +16,8 @@ import (
 // This file brings lost switches in again. A machine requests that by Rejoin. A program that
 // decides a chain's members itself requests it by BringIn.
 
-// probeTimeout bounds the test that a switch must answer before it is brought in. A stopped switch
-// keeps its connection, and a chain that fills it would wait for it.
+// probeTimeout bounds the test that a switch must answer before it is brought in. The connection to
+// a stopped switch may stay open, and a chain that fills such a switch would wait for it.
 const probeTimeout = time.Second
 
 // BringIn brings a switch into a chain as Recover does, if the chain can continue without the

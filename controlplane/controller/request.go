@@ -25,7 +25,7 @@ func (c *Controller) RequestKey(ctx context.Context, r admin.KeyRequest) (*admin
 		return nil, admin.Errorf(admin.CodeInvalidArgument, "the quota is of names that start with %q, and the key's is %q",
 			q.Prefix, r.Name)
 	}
-	full := map[string]bool{} // chains that turned out to be full
+	full := map[string]bool{} // chains that had no room when they were tried
 	var share error           // why a chain with room refused this requester
 	for {
 		var there keyspace.Key

@@ -10,12 +10,12 @@ import (
 	"github.com/netcraq/netcraq/controlplane/controller/switches"
 )
 
-// Upgrading a switch from another program to this controller's (docs/security.md, "Rolling"): from
-// an earlier or later version, or from another build of the same version. Loading a program empties
-// a switch, so a chain whose switches were all loaded at once would lose its values. A switch that
-// runs a compatible program therefore keeps it at first. The controller then takes one member after
-// the other out of its chains, loads this program, and brings the member in again. A downgrade
-// works in the same way, by the older controller.
+// This file upgrades a switch from another program to this controller's program (docs/security.md,
+// "Rolling"). The other program may be an earlier or later version, or another build of the same
+// version. Loading a program empties a switch, so a chain whose switches were all loaded at once
+// would lose its values. A switch that runs a compatible program therefore keeps it at first. The
+// controller then takes one member after the other out of its chains, loads this program, and
+// brings the member in again. A downgrade works in the same way, by the older controller.
 //
 // Two programs are compatible if the parts that both have (compared by id) mean the same in both,
 // and both have the parts that every controller needs. Parts that only one program has, such as an
@@ -44,7 +44,7 @@ type rolled struct{ sw, chain string }
 // rolling is the state of upgrading switches to this controller's program.
 type rolling struct {
 	owed  []rolled
-	begun *device // the switch whose program is being replaced; nil: none
+	begun *device // the switch whose program is being replaced; nil if there is none
 	open  bool    // access was not enforced when the rollout began
 }
 

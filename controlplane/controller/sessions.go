@@ -22,11 +22,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Writer sessions (docs/protocol.md, "Sessions"). A session is leased to a host, and the switch at
-// that host's port accepts it from no other host. Before the holder learns about its session, the
-// session's record restarts at every switch of every chain. The new number is unpredictable and
-// far from whatever the record said before, so that no packet of an earlier lease, late or forged,
-// is mistaken for the holder's.
+// This file leases writer sessions (docs/protocol.md, "Sessions"). A session is leased to a host,
+// and the switch at that host's port accepts it from no other host. Before the holder learns about
+// its session, the session's record restarts at every switch of every chain. The new number is
+// unpredictable and far from whatever the record said before, so that no packet of an earlier
+// lease, late or forged, is mistaken for the holder's.
 
 // maxSessions is the maximum number of sessions that one request can lease.
 const maxSessions = 1024
@@ -81,7 +81,7 @@ func (c *Controller) OpenSessions(ctx context.Context, r admin.SessionsRequest) 
 	}
 	out := &admin.Sessions{Lease: name, TTLSeconds: int(c.sess.TTL() / time.Second)}
 	if out.Sessions, err = c.beginAnew(ctx, lease); err == nil {
-		if err := c.saveNow(ctx); err != nil { // before any client uses the sessions
+		if err := c.saveNow(ctx); err != nil { // the lease must be durable before any client uses the sessions
 			return nil, apiError(err) // nobody ends the new lease, so it expires
 		}
 		err = c.letIn(ctx, host)
@@ -194,7 +194,7 @@ type beginning struct {
 	c     *Controller
 	lease string
 	ids   []uint16
-	begin []uint32 // the records' new values; nil: not chosen yet
+	begin []uint32 // the records' new values; nil if they are not chosen yet
 }
 
 func (b *beginning) sessions() []admin.Session {
@@ -365,7 +365,7 @@ type records struct {
 	others  []*device // all other connected switches
 	// fencing names a chain that has left out a switch that may still serve. That switch may still
 	// consider itself the head, with a live lease and the former records, and cannot get new ones.
-	// "": there is no such chain.
+	// fencing is "" if there is no such chain.
 	fencing string
 }
 
@@ -440,7 +440,7 @@ func (c *Controller) begin(records []uint32) (uint32, error) {
 // random32 returns 32 unpredictable bits.
 func random32() uint32 {
 	var b [4]byte
-	_, _ = rand.Read(b[:]) // never fails
+	_, _ = rand.Read(b[:]) // cannot fail
 	return binary.NativeEndian.Uint32(b[:])
 }
 
@@ -549,7 +549,7 @@ func (c *Controller) KeepSessions(ctx context.Context, lease string) (*admin.Ses
 	var failed error
 	err := c.call(ctx, func() {
 		if failed = c.inCharge(); failed != nil {
-			// the leading controller knows about this lease, or does not reuse the session ids yet
+			// The leading controller knows this lease, or does not reuse its session ids yet.
 			return
 		}
 		l, err := c.sess.Keep(c.now(), lease)

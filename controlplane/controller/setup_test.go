@@ -173,7 +173,7 @@ func primary(t *testing.T, c *p4rt.Client) {
 		func() string { return fmt.Sprint(c.State().Err) })
 }
 
-// waitText waits for an event of a kind whose message has a text.
+// waitText waits for an event of the given kind whose message contains text.
 func waitText(t *testing.T, c *controller.Controller, kind, text string) {
 	t.Helper()
 	until(t, c, fmt.Sprintf("an event %s with %q", kind, text), func() bool {
@@ -219,8 +219,8 @@ func TestIdempotent(t *testing.T) {
 		c, stop := f.start()
 		ready(t, c)
 		before := [][]string{f.tables(0), f.tables(1), f.tables(2)}
-		// 2 ports, 2 local addresses, 4 routes (controller, 2 switches, 1 host), 1 chain with 2
-		// peers and the default entry.
+		// The entries are 2 ports, 2 local addresses, 4 routes (controller, 2 switches, 1 host),
+		// and 1 chain with 2 peers and the default entry.
 		if len(before[1]) != 12 {
 			t.Fatalf("s2 has %d entries:\n%s", len(before[1]), strings.Join(before[1], "\n"))
 		}
@@ -351,7 +351,7 @@ func TestForeignEntries(t *testing.T) {
 	<-done
 	c, _ = f.start()
 	ready(t, c)
-	waitText(t, c, "keys.tidied", "dropped") // only one switch has an entry of the key
+	waitText(t, c, "keys.tidied", "dropped") // only one switch has an entry of the key, so that entry is deleted
 	if got := f.tables(1); !slices.Equal(got, want) {
 		t.Errorf("s2 has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

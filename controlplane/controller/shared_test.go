@@ -84,8 +84,8 @@ func (f *fakes) epoch(i int, chain uint8) (epoch uint16) {
 	return epoch
 }
 
-// answerLeases makes a switch answer LEASEs according to its chain_config entry, and other packets
-// by also.
+// answerLeases makes a switch answer LEASEs according to its chain_config entry. It answers other
+// packets by calling also.
 func (f *fakes) answerLeases(i int, also func(wire.Packet) *wire.Packet) {
 	born := time.Now().Add(-time.Minute)
 	answering(f.servers[i], func(p wire.Packet) *wire.Packet {
@@ -146,7 +146,7 @@ func TestRecordsOfAJoiner(t *testing.T) {
 	f := newFakes(t, twoChains([]string{"s1", "s2"}, []string{"s3"}))
 	f.withKeys()
 	for _, s := range f.servers {
-		s.PI = true // no readable registers and no answer to a FETCH of a slot, so the copy does not end
+		s.PI = true // s3 has no readable registers and answers no FETCH of a slot, so the copy does not end
 	}
 	var mu sync.Mutex
 	recorded, lowest := map[uint16]uint32{}, map[uint16]uint32{}

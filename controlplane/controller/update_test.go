@@ -248,7 +248,7 @@ func TestUpdateSwitches(t *testing.T) {
 	if got := f.writes() - writes; got != 0 {
 		t.Errorf("%d updates were written by the next controller:\n%s", got, eventText(c))
 	}
-	// While no controller runs the tail leaves: the next controller knows the tail from the saved
+	// The tail leaves while no controller runs. The next controller knows the tail from the saved
 	// state, fences it, and continues without it.
 	stop()
 	if b, err = json.Marshal(topologytest.Read(t, f.file, func(top topologytest.Object) {

@@ -13,10 +13,10 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// Filling a switch (docs/protocol.md, "Recovery"). If both switches let the controller read their
-// registers, the controller compares the registers, in a few requests. Otherwise it sends a FETCH
-// for each slot and session to each of the two. In both cases it writes differences by SYNC, which
-// keeps newer content.
+// This file fills a switch (docs/protocol.md, "Recovery"). If both switches let the controller read
+// their registers, the controller compares the registers, in a few requests. Otherwise it sends a
+// FETCH for each slot and session to both switches. In both cases it writes the differences by
+// SYNC, which keeps newer content.
 
 // copyTimeout bounds one copy, and compareTimeout bounds one comparison. If the compared switch
 // hangs, clients cannot write until the comparison ends.
@@ -107,7 +107,7 @@ func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []u
 			}
 			for i, at := range looks[1].records {
 				if at.after(frozen[i]) {
-					looks[0].records[i] = at // may include more than is needed
+					looks[0].records[i] = at // the joiner's later record includes everything that is needed
 				}
 			}
 		}
@@ -175,7 +175,7 @@ func (c *Chain) catchUp(ctx context.Context, epoch uint16, donor, to *Switch, ke
 				had.records[i] = record{r.Request, r.Version}
 			}
 		}
-		for i := len(had.keys) - 1; i >= 0; i-- { // see the documentation of Copy
+		for i := len(had.keys) - 1; i >= 0; i-- { // as in Copy, skip keys that have no slot at the donor
 			if slotless[had.keys[i].ID] {
 				had.keys, had.versions = slices.Delete(had.keys, i, i+1), slices.Delete(had.versions, i, i+1)
 			}

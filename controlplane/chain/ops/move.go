@@ -11,15 +11,15 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// Moving a key to another chain (docs/protocol.md, "Moving keys"). The key gets a new KEY_ID
-// there, because a KEY_ID names its chain. A client that knows the key by name must look it up
-// again when the switch answers NOT_FOUND for the old KEY_ID.
+// This file moves a key to another chain (docs/protocol.md, "Moving keys"). The key gets a new
+// KEY_ID in that chain, because a KEY_ID names its chain. A client that knows the key by name must
+// look it up again when the switch answers NOT_FOUND for the old KEY_ID.
 
 // Keeper keeps the directory of keys, and makes chains execute their machines' actions on them. It
 // calls the functions that it receives one after the other, and they may use the directory.
 type Keeper interface {
 	Runtime
-	// Directory returns the directory, for use in those functions only.
+	// Directory returns the directory. Only the functions that the Keeper calls may use it.
 	Directory() *keyspace.Directory
 	// Operate starts an operation of the key's chain on the key. begin requests the operation from
 	// the machine. end is called when the operation ends, before anything else uses the directory.
@@ -35,7 +35,7 @@ type Keeper interface {
 	// end function can call it.
 	Save(ctx context.Context) error
 	SaveSoon()
-	// Stays reports that a key is put back, and why it could not move.
+	// Stays reports that a key is put back, and the reason why it could not move.
 	Stays(k Key, why error)
 }
 
@@ -71,7 +71,7 @@ func Move(ctx context.Context, in Keeper, k Key, patience time.Duration) (Key, e
 
 // reattach starts to put back a key that could not be moved, or should not be, and reports why.
 func reattach(ctx context.Context, in Keeper, k Key, why error) {
-	// otherwise the next controller puts the key back
+	// if this is skipped, the next controller puts the key back
 	if ctx.Err() == nil && !errors.Is(why, ErrNotLeading) {
 		in.Stays(k, why)
 		Reattach(in, k)
@@ -129,7 +129,7 @@ func take(ctx context.Context, in Keeper, k Key, patience time.Duration) ([]byte
 	ctx, cancel := in.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := in.Save(ctx); err != nil {
-		return nil, 0, err // nothing has changed
+		return nil, 0, err // nothing has changed yet
 	}
 	value, version, err := in.Operate(k, (*chain.Machine).DetachKeys, func(err error) {
 		if err == nil {

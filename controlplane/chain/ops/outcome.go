@@ -22,8 +22,8 @@ func (w *Writes) Ended(dir *keyspace.Directory, add bool, err error) (placed, go
 			dir.Written(k.ID, w.Version(i), w.Values[i] == nil)
 			placed = append(placed, k)
 		case add && (errors.Is(err, chain.ErrUnavailable) || w.Err(i) != nil):
-			undo = append(undo, k) // the key's entries, and perhaps its value, are in the switches
-		case err == nil || add: // the key was removed, or the machine has rolled its addition back
+			undo = append(undo, k) // the switches have the key's entries, and perhaps its value
+		case err == nil || add: // the machine has removed the key, or has rolled its addition back
 			if !add {
 				dir.Leave(k.ID, w.Version(i))
 			}

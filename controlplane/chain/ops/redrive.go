@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// Re-propagating dirty keys (docs/protocol.md, "Re-propagating what stays dirty").
+// This file re-propagates dirty keys (docs/protocol.md, "Re-propagating what stays dirty").
 
 // Key is a key of a chain, with a KEY_ID that leads to its slot.
 type Key = keyspace.Key

@@ -255,8 +255,8 @@ func (c *Chain) equalise(ctx context.Context, unequal, joining []string, begun m
 // use.
 type Pool struct {
 	Size int
-	// begin returns the value that a session's record is set to when this controller first uses the
-	// session, given the requests that switches have recorded for it.
+	// begin returns the initial value of a session's record, which is set when this controller
+	// first uses the session. It gets the requests that switches have recorded for the session.
 	begin func(recorded []uint32) (uint32, error)
 	all   []*session
 	mu    sync.Mutex
@@ -267,8 +267,8 @@ type Pool struct {
 type session struct {
 	id   uint16
 	next atomic.Uint32 // the session's last request; 0: it has made none yet
-	// told maps each switch whose record this controller has set to the connection
-	// (Target.Connection) in which it did so.
+	// told holds, for each switch whose record this controller has set, the connection
+	// (Target.Connection) in which it set the record.
 	told map[*Switch]int
 }
 
@@ -311,7 +311,7 @@ func (p *Pool) announce(ctx context.Context, c *Chain, s *session, members []*Sw
 	}
 	set := (*Switch).BeginRecord
 	if s.next.Load() == 0 {
-		// none of the members' records is in the window of the number that begin chose
+		// The window of the number that begin chose contains none of the members' records.
 		set = (*Switch).ResetRecord
 		var recorded []uint32
 		for _, m := range members {

@@ -173,7 +173,7 @@ func (s *Switch) versionsOf(ctx context.Context, keys []Key) ([]versions, error)
 	}
 	out := make([]versions, len(keys))
 	for i, v := range values {
-		half := max(0, len(v)-8) // leading zero bytes may be missing
+		half := max(0, len(v)-8) // the value may lack leading zero bytes
 		out[i] = versions{wire.Version(number(v[:half])), wire.Version(number(v[half:]))}
 	}
 	return out, nil

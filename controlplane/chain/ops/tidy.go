@@ -14,8 +14,8 @@ import (
 // once all members have their part and have reported.
 type Indexes struct {
 	Members []string                      // ordered from head to tail
-	Others  []string                      // the other switches
-	Entries map[string]map[wire.Key]Entry // a switch's entries, by the switch's name
+	Others  []string                      // switches that are not members
+	Entries map[string]map[wire.Key]Entry // the entries of each switch, by the switch's name and the KEY_ID
 	// Untidy lists the switches that have come up since they were last tidied. Tidy inserts and
 	// deletes their entries. A switch that is being filled is not in Untidy, because Copy gives it
 	// its entries.
@@ -25,8 +25,9 @@ type Indexes struct {
 	Older bool
 	Slots int                      // number of slots in the chain's switches
 	Entry func(keyspace.Key) Entry // returns the entry that a key should have
-	// KnowsNoRealms reports whether a switch's program has no realms. Entries that differ only in
-	// the realm are equal for such a switch. If KnowsNoRealms is nil, all programs have realms.
+	// KnowsNoRealms reports whether a switch's program does not support realms. Entries that differ
+	// only in the realm are equal for such a switch. If KnowsNoRealms is nil, all programs support
+	// realms.
 	KnowsNoRealms func(sw string) bool
 }
 
@@ -63,7 +64,7 @@ func Former(had chain.Role, keys []keyspace.Key, used func(wire.Key) bool) func(
 
 // Tidying holds the steps that make the switches' entries and the directory agree.
 type Tidying struct {
-	Steps []TidyStep // in the order of execution
+	Steps []TidyStep // the steps in the order of execution
 	// Adopted, Forgotten and Retired count the keys that the directory has adopted, forgotten and
 	// retired. The directory must be saved if it has Changed.
 	Adopted, Forgotten, Retired int
@@ -136,7 +137,8 @@ func Tidy(dir *keyspace.Directory, id uint8, in Indexes) Tidying {
 				continue
 			}
 			k, ok := dir.ByID(key)
-			if !ok && dir.Retire(key) { // an unknown KEY_ID was given by some controller
+			// some controller has given this KEY_ID before, although the directory did not know it
+			if !ok && dir.Retire(key) {
 				out.Retired++
 			}
 			if !ok || !slices.Contains(in.Members, sw) || k.State != keyspace.Placed {

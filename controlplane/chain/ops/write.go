@@ -15,7 +15,7 @@ import (
 // may be made, one after the other.
 type Writes struct {
 	Keys   []Key
-	Values [][]byte // parallel to Keys; nil is a tombstone
+	Values [][]byte // values of Keys, in the same order; nil is a tombstone
 
 	mu      sync.Mutex
 	written []bool // the key's write is committed at all members, by this attempt or an earlier one
@@ -233,7 +233,7 @@ func (c *Chain) write(ctx context.Context, members []*Switch, id wire.Key, value
 			return noSlot(r.Epoch)
 		}
 		if was = (versions{r.Version, r.Version}); r.Status == wire.Dirty {
-			was.committed = 0 // the committed version is an older one
+			was.committed = 0 // the committed version is an older one than this
 		}
 	}
 }

@@ -70,7 +70,7 @@ type testChain struct {
 	clock   slowly
 	epoch   uint16
 	members []*member
-	// held reports whether a packet to the head is held back.
+	// held reports whether the test holds back a packet to the head.
 	held func(*wire.Packet) bool
 	late []*wire.Packet
 	// acks reports whether the tail's acknowledgement reaches a member. If acks is nil, it always

@@ -18,7 +18,7 @@ import "time"
 // Policy says how long a switch must have been steady before it is brought in again.
 type Policy struct {
 	Settle  time.Duration // required time before the first attempt; 0: only operators bring switches in
-	Longest time.Duration // upper bound of the required time
+	Longest time.Duration // maximum of the required time
 	// after this time without an attempt, the next attempt counts as the first
 	Forgiven time.Duration
 }

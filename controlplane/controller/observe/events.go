@@ -39,7 +39,7 @@ func Printable(text string) string {
 // for concurrent use.
 type Log struct {
 	log   *slog.Logger
-	count func(admin.Event) // also called with each event; nil: there are no metrics
+	count func(admin.Event) // a function that is called with each event, too; nil if there are no metrics
 
 	mu     sync.Mutex
 	events []admin.Event // the last eventHistory events

@@ -35,14 +35,14 @@ type Metrics struct {
 	pause    *prometheus.HistogramVec
 
 	mu      sync.Mutex
-	running map[string]*spans // steps that are under way, by chain
+	running map[string]*spans // steps that are under way, by the chain's name
 }
 
 // spans holds when each step that is under way for a chain began. The time is zero for a step that
 // is not under way.
 type spans struct {
 	failover, recovery, frozen time.Time
-	epoch                      uint16 // the epoch that ShowChain got last
+	epoch                      uint16 // the last epoch that ShowChain got
 }
 
 // NewMetrics returns the metrics of a controller, all zero.

@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A scrape needs no token, so anybody may scrape often. Each switch is read at most once in
-// countersAge, however many scrapes there are.
+// A scrape needs no token, so anybody may scrape often. So each switch is read at most once in
+// countersAge, however many scrapes come.
 const (
 	countersAge  = 5 * time.Second
 	countersWait = 2 * time.Second // how long a scrape waits for the slowest switch

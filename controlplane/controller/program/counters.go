@@ -1,7 +1,7 @@
 package program
 
 // EventNames maps the cells of the P4 counter `events` to names of packet outcomes. The names are
-// those of p4src/include/events.p4, in lower case; a test compares them.
+// those of p4src/include/events.p4, in lower case. A test compares them.
 var EventNames = map[int]string{
 	0:  "none",
 	1:  "read_clean",

@@ -77,8 +77,8 @@ func (p *Program) Fit(t *topology.Topology, keep []keyspace.Space) ([]keyspace.S
 	if want := t.Program.ValueBits; want != 0 && want != int(p.Profile) {
 		return nil, fmt.Errorf("the topology asks for the profile %d, but the program %s holds values of %v bits", want, t.Program.JSON, p.Profile)
 	}
-	// A switch has routes to its own hosts, to those hosts of other switches that no prefix covers,
-	// to prefixes, to switches, to chains, and to the controller.
+	// A switch has routes to its own hosts, to hosts of other switches that no prefix covers, to
+	// prefixes, to switches, to chains, and to the controller.
 	routes, covered := len(t.Switches)+len(t.Chains)+1, map[*topology.Switch]int{}
 	for _, sw := range t.Switches {
 		routes += len(sw.Prefixes)

@@ -43,7 +43,7 @@ func TestSpaces(t *testing.T) {
 	chains := func(slots ...int) *topology.Topology {
 		top := &topology.Topology{}
 		for i, n := range slots {
-			if n >= 0 { // negative: there is no such chain
+			if n >= 0 { // if n is negative, the chain does not exist
 				top.Chains = append(top.Chains, &topology.Chain{ID: uint8(i), Name: fmt.Sprintf("c%d", i), Slots: n})
 			}
 		}

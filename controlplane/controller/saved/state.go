@@ -30,7 +30,7 @@ type State struct {
 	// The following fields hold data that a changed topology may no longer contain.
 	Switches []Switch         `json:"switches,omitempty"`
 	Spaces   []keyspace.Space `json:"spaces,omitempty"` // the chains' slots, which never move
-	// the highest epoch of all chains, including removed ones
+	// Epoch is the highest epoch of all chains, including removed ones.
 	Epoch uint16 `json:"epoch,omitempty"`
 	// Lost says that only the Directory of the saved state was found.
 	Lost bool `json:"-"`
@@ -178,7 +178,7 @@ func (f *fileStore) Load() (*State, error) {
 		return nil, fmt.Errorf("the state %s is of version %d, and this controller reads version %d: start the "+
 			"controller that has written it. Nothing was changed", f.path, s.Version, Version)
 	}
-	if s.Directory.Keys != nil { // written by an earlier version
+	if s.Directory.Keys != nil { // an earlier version has written this file
 		return &s.State, nil
 	}
 	keysThere, err := load(f.keys, &keys)

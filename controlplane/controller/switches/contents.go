@@ -21,7 +21,7 @@ import (
 // connection.
 var errChanged = fmt.Errorf("somebody else changes it, or it was emptied, and it is read again: %w", ErrNotConnected)
 
-// chainTables are the tables that a chain's guarantees depend on. Only this controller changes
+// chainTables lists the tables that a chain's guarantees depend on. Only this controller changes
 // their content.
 var chainTables = []string{"chain_config", "key_index"}
 
@@ -115,7 +115,7 @@ func (d *Device) tableOf(u *v1.Update) string {
 	}
 	e, err := d.prog.Pipeline.Info.Decode(&v1.TableEntry{TableId: te.TableId})
 	if err != nil {
-		return "" // such an update cannot be ours, because ours are made from this P4Info
+		return "" // only updates of this P4Info are ours, so this update is not
 	}
 	return e.Table
 }
@@ -152,7 +152,7 @@ func (d *Device) remember(u *v1.Update) {
 func (d *Device) rememberSlot(te *v1.TableEntry, deleted bool) {
 	k, err := d.readSlot(te)
 	if err != nil {
-		return // this program has no such entry, as in remember
+		return // this program has no such entry (see remember)
 	}
 	d.placedMu.Lock()
 	defer d.placedMu.Unlock()

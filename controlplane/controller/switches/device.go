@@ -34,15 +34,15 @@ type Device struct {
 	requests *Requests
 	first    p4rt.ElectionID
 	sender   chan []byte // frames to send as packet-outs
-	// sent before the frames in sender, so that a switch that is being filled does not lose its
-	// lease
+	// leases holds LEASEs, which are sent before the frames in sender, so that a switch that is
+	// being filled does not lose its lease.
 	leases chan []byte
 
 	mu    sync.Mutex
 	jobs  []func(context.Context)
 	wake  chan struct{}
 	quit  chan struct{} // closed when the switch has left
-	ended bool          // run has ended
+	ended bool          // whether run has ended
 	late  sync.Mutex    // held by jobs that are submitted after run has ended
 
 	// other describes the program that the switch runs, if that is a compatible program other than
@@ -56,7 +56,8 @@ type Device struct {
 	worked       atomic.Int64 // when a call to the switch was last answered
 	unsent       atomic.Uint64
 
-	// What the worker knows to be in the switch: entries by table and match, and groups.
+	// These fields hold what the worker knows to be in the switch: entries by table and match, and
+	// groups.
 	loadedAt int // the connection (p4rt.State.Stream) in which the content was read; 0: it must be read again
 	setUpAt  int // the connection in which the switch got everything that follows from the topology; 0: none yet
 	freshAt  int // the connection in which the program was last loaded
@@ -67,11 +68,10 @@ type Device struct {
 	// peersOpen says that the switch accepts chain messages from ports without a chain_peer entry.
 	peersOpen bool
 	peered    map[uint8]bool         // chains whose chain_peer entries were written in this connection
-	swept     []uint8                // chains of which the switch holds no entries of an earlier chain with the same id
+	swept     []uint8                // chains for which no entries of an earlier chain with the same id are left in the switch
 	parts     map[uint8]chain.Config // each chain's configuration at the last install in this connection
 
-	// placed holds the known key_index entries, by chain. The controller's goroutine reads it,
-	// too.
+	// placed holds the known key_index entries, by chain. The controller's goroutine also reads it.
 	placedMu sync.Mutex
 	placed   map[uint8]map[wire.Key]ops.Entry
 }
@@ -86,7 +86,7 @@ type Options struct {
 	// TLS is the TLS configuration for switches, each with its own server name. If nil, connections
 	// use plain text.
 	TLS *tls.Config
-	// RPCTimeout bounds each P4Runtime request (0: the default of p4rt.Options).
+	// RPCTimeout bounds each P4Runtime request. If it is 0, the default of p4rt.Options applies.
 	RPCTimeout time.Duration
 	Log        *slog.Logger
 }

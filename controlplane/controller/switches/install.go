@@ -55,7 +55,7 @@ func (d *Device) Prepare(ctx context.Context, ct *topology.Chain, conf chain.Con
 	if err != nil {
 		return
 	}
-	// Groups of this parity may be in use.
+	// Groups of the same parity may be in use.
 	if epoch, ok := d.epoch(ct); ok && epoch%2 != conf.Epoch%2 {
 		if groups, _, err := p4rt.DiffGroups(d.groupsOf(p, ct, sw), part.Groups); err == nil {
 			change = append(groups, change...)
@@ -158,7 +158,7 @@ func (d *Device) groupsOf(p *tableplan.Plan, ct *topology.Chain, sw *topology.Sw
 // install also removes chain_peer entries for another configuration.
 func (d *Device) install(ctx context.Context, ct *topology.Chain, conf chain.Config,
 	narrow bool) (rest []*v1.Update, err error) {
-	d.parts[ct.ID] = conf // set before any write, so that refresh never returns to an older configuration
+	d.parts[ct.ID] = conf // set before any write, so that refresh never restores an older configuration
 	p := d.owner.Plan()
 	sw := p.Topology.Switch(d.Spec.Name)
 	if sw == nil || !slices.Contains(p.Chains, ct.ID) {

@@ -75,7 +75,7 @@ func (d *Device) slotEntry(e ops.Entry) p4rt.Entry {
 func (d *Device) Realign(ctx context.Context, keys []ops.Entry) error {
 	var updates []*v1.Update
 	for _, k := range keys {
-		has, ok := d.placed[k.ID.Chain()][k.ID] // only the worker changes placed
+		has, ok := d.placed[k.ID.Chain()][k.ID] // only the worker changes d.placed, so no lock is needed
 		if !ok || has.Hidden {
 			continue
 		}

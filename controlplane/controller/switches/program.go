@@ -70,7 +70,7 @@ func (d *Device) holds(ctx context.Context, running *configv1.P4Info) (keys int,
 	info := d.prog.Pipeline.Info
 	for _, name := range []string{"key_index", "chain_config"} {
 		if !program.SameTable(running, info.P4Info, name) {
-			return 0, nil // the program is not NetCRAQ's
+			return 0, nil // the switch's program is not NetCRAQ's
 		}
 	}
 	entries, err := d.Client.ReadTable(ctx, "key_index")

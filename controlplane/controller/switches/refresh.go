@@ -23,7 +23,7 @@ func (d *Device) RefreshSoon() {
 func (d *Device) refresh(ctx context.Context) {
 	err := d.Read(ctx)
 	if errors.Is(err, ErrNotConnected) {
-		return // the switch gets everything when it is set up
+		return // the set-up will write everything
 	}
 	if err == nil {
 		err = d.WriteBase(ctx)
@@ -38,7 +38,7 @@ func (d *Device) refresh(ctx context.Context) {
 			}
 		}
 	}
-	if err != nil && !Passing(err) { // a lost switch gets everything when it is back
+	if err != nil && !Passing(err) { // a lost switch is written when it is back
 		d.owner.Post(func() { d.owner.Event("switch.not-rerouted", d, err.Error()) })
 	}
 }

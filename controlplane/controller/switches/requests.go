@@ -9,12 +9,13 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// The controller's own packets. They go through a switch's pipeline like a client's
-// (submit_to_ingress), from the controller's address. The reply comes back as a packet-in from
-// whichever switch makes it, because every switch routes that address to the controller. The UDP
-// source port identifies the request.
+// This file sends and receives the controller's own packets. They go through a switch's pipeline
+// like a client's packets (submit_to_ingress), from the controller's address. The reply comes back
+// as a packet-in from whichever switch makes it, because every switch routes that address to the
+// controller. The UDP source port identifies the request.
 
-// leasePort is the source port of LEASEs. The op of a reply shows that it answers a LEASE.
+// leasePort is the source port of LEASEs. The operation of a reply shows that the reply answers a
+// LEASE.
 const leasePort = 20036
 
 // Requests matches replies to waiting requests. It is safe for concurrent use.
@@ -32,7 +33,8 @@ type waiting struct {
 
 // NewRequests returns an empty table of requests.
 func NewRequests() *Requests {
-	// A random start, because late replies to an earlier controller's requests may still come.
+	// The first port is random, because late replies to an earlier controller's requests may still
+	// come.
 	return &Requests{port: uint16(rand.N(1 << 16)), waiting: map[uint16]waiting{}}
 }
 

@@ -223,7 +223,8 @@ func (d *Device) WriteBase(ctx context.Context) error {
 		}
 		have = append(have, h...)
 	}
-	// A port that now leads elsewhere must not admit what its previous neighbour could send.
+	// A port that now leads to another neighbour must not admit what its previous neighbour could
+	// send.
 	former, err := d.have("chain_peer", func(e p4rt.Entry) bool {
 		number, _ := tableplan.ReadPeerEntry(e)
 		port, ok := sw.Port(number)
@@ -283,5 +284,5 @@ func burst(rate int) int64 { return int64(max(rate/50, 64)) }
 func (d *Device) Replace(ctx context.Context) {
 	d.replace.Store(true)
 	d.SetUp(ctx, d.Client.State().Stream)
-	d.replace.Store(false) // after a failure the chains are consulted again
+	d.replace.Store(false) // if this attempt has failed, the next one consults the chains again
 }

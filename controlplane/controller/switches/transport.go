@@ -27,8 +27,8 @@ func TLSConfig(t topology.TLS) (*tls.Config, error) {
 	if t.Cert == "" {
 		return conf, nil
 	}
-	// The certificate is read for each connection, so that it can be renewed. It is also read now,
-	// so that an error in it is reported at once.
+	// The certificate is read for each connection, so that it can be renewed. The code below also
+	// reads it at once, so that an error in the certificate is reported early.
 	own := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		cert, err := tls.LoadX509KeyPair(t.Cert, t.Key)
 		if err != nil {

@@ -240,7 +240,7 @@ func (p *Plan) Chain(c *topology.Chain, s *topology.Switch, conf chain.Config) P
 		out.Groups = append(out.Groups, p4rt.Group{ID: uint32(part.ackGroup), Replicas: acks})
 		part.replyGroup = ids.reply[parity]
 		for _, port := range replyPorts(s) {
-			// On this port, the reply itself is the acknowledgement, so the port needs no other.
+			// On this port, the reply itself is the acknowledgement, so no other copy is needed.
 			replicas := slices.DeleteFunc(slices.Clone(acks), func(r p4rt.Replica) bool { return r.Port == port })
 			out.Groups = append(out.Groups, p4rt.Group{ID: uint32(part.replyGroup) + port,
 				Replicas: append(replicas, p4rt.Replica{Port: port, Instance: instanceReply})})

@@ -15,7 +15,7 @@ import (
 // WatchServer is a server that watches keys.
 type WatchServer struct {
 	Address netip.Addr          // address of the server's host
-	Port    uint16              // UDP port
+	Port    uint16              // UDP port of the server
 	Keys    map[wire.Key]string // names of the watched keys
 	Until   time.Time
 }
