@@ -51,7 +51,7 @@ func Bounded(next http.Handler) http.Handler { return newBodies().limit(keysBody
 // it is 0, a body is not allowed.
 func (b *bodies) limit(most int64, next http.Handler) http.Handler {
 	refuse := func(w http.ResponseWriter, status int, code, format string, args ...any) {
-		w.Header().Set("Connection", "close") // because the rest of the body is not read
+		w.Header().Set("Connection", "close") // close the connection, because the rest of the body is not read
 		e := admin.Errorf(code, format, args...)
 		e.Status = status
 		fail(w, e)
@@ -73,7 +73,7 @@ func (b *bodies) limit(most int64, next http.Handler) http.Handler {
 			return
 		}
 		weight := r.ContentLength
-		if weight < 0 { // the length is unknown
+		if weight < 0 { // the client has not declared the length of the body
 			weight = most
 		}
 		waiting, cancel := context.WithTimeout(r.Context(), b.wait)

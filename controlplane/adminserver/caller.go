@@ -36,11 +36,11 @@ type Caller struct {
 	ReadOnly bool
 }
 
-// Values of Caller.Token.
+// These are the values of Caller.Token.
 const (
 	TokenAll  = "all"  // the holder may do everything
 	TokenRead = "read" // the holder may only read
-	TokenPage = "page" // a browser that followed a one-time link; it may only read
+	TokenPage = "page" // the caller is a browser that followed a one-time link, and may only read
 )
 
 // String describes the caller in logs.

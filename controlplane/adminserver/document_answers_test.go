@@ -28,7 +28,7 @@ import (
 // filled is a backend and a placement for tests. It answers with values in the fields that its
 // function has selects.
 type filled struct {
-	Backend // nil, because no method that is not overridden is called
+	Backend // nil, because the tests call only overridden methods
 	has     func() bool
 	err     error
 }
@@ -93,7 +93,7 @@ func fill(v reflect.Value, has func() bool) {
 		v.SetFloat(0.5)
 	default:
 		if v.CanInt() {
-			v.SetInt(-1) // a type that excludes negative numbers must be unsigned
+			v.SetInt(-1) // -1 shows that types of fields that cannot be negative are unsigned
 		} else {
 			v.SetUint(1<<v.Type().Bits() - 1)
 		}
@@ -410,7 +410,7 @@ func TestDocumentSaysWhoMayAsk(t *testing.T) {
 	s.backend.err = admin.Errorf(admin.CodeInvalidArgument, "not in this test")
 	for _, r := range routes {
 		if r.stream != nil && !r.open {
-			continue // this answer does not end
+			continue // the answer of this route does not end, so the test skips it
 		}
 		op := doc.Paths.Value(r.path).GetOperation(r.method)
 		isOpen := op.Security != nil && len(*op.Security) == 0

@@ -16,7 +16,7 @@ import (
 // TestDocumentPage: docs/reference/admin-api.md is up to date with the routes and their types.
 func TestDocumentPage(t *testing.T) {
 	g := newGenerator(t)
-	g.document() // finds the types
+	g.document() // document must run first, because it finds the types
 	var page strings.Builder
 	page.WriteString(refpage.Head("The admin API", source,
 		"The controller's HTTP API. A client of the data plane leases its sessions and finds its keys here,\n"+

@@ -67,8 +67,8 @@ type generator struct {
 	types    map[string]string // comments of types, by the type's name
 	fields   map[string]string // comments of fields, by "Type.Field"
 	codes    []codeOf
-	names    *strings.Replacer     // replaces Go's names of codes
-	requests map[reflect.Type]bool // types of request bodies, in which the server rejects unknown fields
+	names    *strings.Replacer     // replaces Go's names of error codes
+	requests map[reflect.Type]bool // types of request bodies; the server rejects unknown fields in them
 	answers  map[reflect.Type]bool
 	schemas  openapi3.Schemas
 	structs  []reflect.Type // types that have a schema, in the order of their discovery
@@ -263,9 +263,9 @@ func (g *generator) schema(v any) *openapi3.SchemaRef {
 // customize adds information that openapi3gen lacks: fields that may be missing or null, and
 // descriptions from comments.
 func (g *generator) customize(_ string, t reflect.Type, _ reflect.StructTag, s *openapi3.Schema) error {
-	s.Nullable = false // OpenAPI 3.1 does not have this keyword
+	s.Nullable = false // OpenAPI 3.1 has no keyword "nullable"
 	if kind := t.Kind(); kind >= reflect.Uint8 && kind <= reflect.Uint64 {
-		s.Format, s.Max = kind.String(), nil // a double cannot hold the maximum
+		s.Format, s.Max = kind.String(), nil // a double cannot hold the maximum of these types
 	}
 	if t.Kind() != reflect.Struct || t == reflect.TypeFor[time.Time]() {
 		return nil
@@ -339,7 +339,7 @@ func (g *generator) document() *openapi3.T {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	loaded, err := openapi3.NewLoader().LoadFromData(b) // resolves the references
+	loaded, err := openapi3.NewLoader().LoadFromData(b) // LoadFromData resolves the references
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -378,7 +378,7 @@ func (g *generator) operation(r *route) *openapi3.Operation {
 		switch {
 		case status == http.StatusNoContent:
 		case r.media != "":
-			g.schema(r.answer) // the type of each event
+			g.schema(r.answer) // adds the schema of each event's type
 			response.WithContent(openapi3.NewContentWithSchema(openapi3.NewStringSchema(), []string{r.media}))
 		default:
 			response.WithJSONSchemaRef(g.schema(answer))

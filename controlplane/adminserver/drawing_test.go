@@ -133,7 +133,7 @@ func TestDrawing(t *testing.T) {
 		if wide := look[int](ctx, t, "document.documentElement.scrollWidth"); int64(wide) > c.pixels {
 			t.Errorf("at %d the page is %d wide", c.pixels, wide)
 		}
-		// No two switches cover each other, and none is outside the drawing.
+		// No switch covers another one, and no switch is outside the drawing.
 		if bad := eval(`(() => { const all = [...document.querySelectorAll('.switch')].map((e) => e.getBoundingClientRect()), out = document.querySelector('#network').getBoundingClientRect();
 			return all.some((a, i) => a.left < out.left - 1 || a.right > out.right + 1 || all.some((b, j) => i < j && a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)) ? JSON.stringify(all) : ''; })()`); bad != "" {
 			t.Errorf("at %d switches lie over each other, or outside: %s", c.pixels, bad)
@@ -144,8 +144,8 @@ func TestDrawing(t *testing.T) {
 		t.Errorf("failovers of before the page was opened: %s", out)
 	}
 
-	// The keyboard suffices to reach the first switch, the next one, a plot, and an earlier moment
-	// in the plot.
+	// The keyboard alone reaches the first switch, the next one, a plot, and an earlier moment in
+	// the plot.
 	tab := func(js string) {
 		t.Helper()
 		for range 30 {
@@ -164,7 +164,7 @@ func TestDrawing(t *testing.T) {
 		t.Fatal(err)
 	}
 	until("s2 is told of", "document.querySelector('#told').textContent.startsWith('s2: ')")
-	time.Sleep(2500 * time.Millisecond) // the numbers change, and the focus stays
+	time.Sleep(2500 * time.Millisecond) // the numbers must change meanwhile, and the focus must stay
 	if at := eval("document.activeElement.dataset.switch"); at != "s2" {
 		t.Errorf("the focus went from s2 to %s", at)
 	}
@@ -203,7 +203,7 @@ func TestDrawing(t *testing.T) {
 		t.Errorf("the plot cuts off %s", cut)
 	}
 
-	// The page describes a lost switch by words, not only by colour.
+	// The page describes a lost switch in words, and not only by colour.
 	b.mu.Lock()
 	b.switches[3].Connected = false
 	b.mu.Unlock()
@@ -243,7 +243,7 @@ func TestLayouts(t *testing.T) {
 				})
 				screenshot(ctx, t, fmt.Sprintf("%s-%d", name, pixels))
 			}
-			// Without placement the page requests it only once, and not each second.
+			// If there is no placement, the page requests it only once, and not each second.
 			if said := complaints(); len(said) > 1 || len(said) == 1 && !strings.Contains(said[0], "412") {
 				t.Errorf("the browser says %q", said)
 			}

@@ -12,8 +12,9 @@ import (
 
 // A browser cannot send a token by itself. So a caller that has connected to the socket, or has the
 // token, requests a one-time link. The browser that follows the link gets a cookie for reading.
-// Browsers send an address's cookies to all ports of that address. If a browser is lured to another
-// server on this machine, that server sees the cookie. So the cookie does not allow changes.
+// Browsers send an address's cookies to all ports of that address. If somebody makes the browser
+// visit another server on this machine, that server sees the cookie. So the cookie does not allow
+// changes.
 
 const (
 	linkPath   = "/v1/page"

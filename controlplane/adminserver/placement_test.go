@@ -94,7 +94,7 @@ func TestOtherSites(t *testing.T) {
 		{"Origin", "https://evil.example", 403},
 		{"Sec-Fetch-Site", "cross-site", 403},
 		{"Sec-Fetch-Site", "same-origin", 204},
-		{"", "", 204}, // this client is not a browser
+		{"", "", 204}, // a client without these headers is not a browser
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), "DELETE", url+"/v1/chains/main/keys/a", nil)
 		if err != nil {

@@ -19,7 +19,7 @@ type route struct {
 	body         any // a value of the body's type; nil if the route takes no body
 	// answer is a value of the answer's type. If it is nil, the route answers with status 204.
 	answer any
-	// codes are the error codes of this route, in addition to those of every route.
+	// codes lists the error codes of this route, in addition to those of every route.
 	codes []string
 	// open says that the route needs no token over TCP.
 	open bool
@@ -48,7 +48,7 @@ type oneOf []any
 // status is 207 if any entry has an error.
 type many struct{ list any }
 
-// groups are the parts of the API, in the order of the reference.
+// groups lists the parts of the API, in the order of the reference.
 var groups = []struct{ name, title, does string }{
 	{"sessions", "Sessions and watches", "A client of the data plane leases sessions to write with, and keeps the lease alive. Watches tell " +
 		"it of commits."},
@@ -72,11 +72,11 @@ var pathParameters = map[string]string{
 var withState = parameter{name: "state", in: "query", value: false,
 	means: "Whether to fetch what each member of the chain holds for the key."}
 
-// changeCodes are the codes of changes that involve switches.
+// changeCodes lists the error codes of changes that involve switches.
 var changeCodes = []string{admin.CodeNotFound, admin.CodeFailedPrecondition, admin.CodeUnavailable,
 	admin.CodeDeadlineExceeded}
 
-// routes are all routes of the API. Handler registers these and no others, except the web page.
+// routes lists all routes of the API. Handler registers only these routes and the web page.
 var routes = slices.Concat(sessionRoutes, keyRoutes, chainRoutes, switchRoutes, placementRoutes, controllerRoutes)
 
 var sessionRoutes = []route{

@@ -28,11 +28,12 @@ import (
 // These limits apply to all callers together. Beyond them the server answers 503, or makes
 // connections wait.
 const (
-	maxRequests = 128 // concurrent requests, without event streams
+	maxRequests = 128 // maximum number of concurrent requests, not counting event streams
 	maxStreams  = 64
-	// concurrent requests that need no authentication: health, metrics, the page's files
+	// maxOpen is the maximum number of concurrent requests that need no authentication: health,
+	// metrics, and the page's files.
 	maxOpen        = 16
-	maxAlive       = 16  // concurrent requests of AlivePath by other controllers
+	maxAlive       = 16  // maximum number of concurrent requests of AlivePath by other controllers
 	maxConnections = 256 // maximum number of connections at each address
 	// maxStrangers limits the connections of users without access at a socket, so that these users
 	// cannot use up all connections.
@@ -61,7 +62,7 @@ func DefaultEndpoints() []string { return []string{admin.DefaultSocket(), admin.
 // Flags adds the flags that fill in a Config.
 func (c *Config) Flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.Endpoints, "admin", DefaultEndpoints(), "`ADDRESSES` of the admin API: unix:///PATH admits root, this process's user, --admin-users and --admin-group; HOST:PORT admits callers with the token (default: this machine's socket and "+admin.DefaultAddress+")")
-	f.Lookup("admin").DefValue = "[]" // the default is too long for the help, whose text names it
+	f.Lookup("admin").DefValue = "[]" // the default is too long for the help; the flag's description names it
 	f.StringSliceVar(&c.Users, "admin-users", nil, "more `USERS` to admit at the Unix socket, names or numbers")
 	f.StringVar(&c.Group, "admin-group", "", "`GROUP` to admit at the Unix socket, name or number")
 	f.StringVar(&c.Token, "admin-token", admin.DefaultToken(), "`FILE` with the token for HOST:PORT, created if missing; the controllers of one network share it")
@@ -158,8 +159,8 @@ func (s *Server) listenUnix(path string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("the folder of its socket: %w (--admin chooses another place)", err)
 	}
-	// The lock decides whether the socket is in use. Connecting to the socket would not suffice:
-	// two servers that start at the same time could both find it unused.
+	// The lock decides whether the socket is in use. Connecting to the socket would not suffice,
+	// because two servers that start at the same time could both find it unused.
 	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("the lock of its socket: %w (--admin chooses another place)", err)
@@ -349,7 +350,7 @@ var openPaths = slices.Concat(openRoutes(), []string{"/v1/alive", "/"}, page.Pat
 func refuse(w http.ResponseWriter, status int, code, format string, args ...any) {
 	e := admin.Errorf(code, format, args...)
 	e.Status = status
-	w.Header().Set("Connection", "close") // because the rest of the request is not read
+	w.Header().Set("Connection", "close") // close the connection, because the rest of the request is not read
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="netcraq"`)
 	}
@@ -359,7 +360,7 @@ func refuse(w http.ResponseWriter, status int, code, format string, args ...any)
 // door authenticates and authorizes requests.
 func (s *Server) door(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// the deadline is for refusals, because other answers set their own
+		// this deadline is for refusals, because other answers set their own deadline
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
 		known, byUnix := r.Context().Value(peerKey{}).(peer)
 		if !byUnix && !local(r) {
@@ -395,7 +396,7 @@ func (s *Server) door(next http.Handler) http.Handler {
 		} else {
 			slots = s.open
 		}
-		switch r.URL.Path { // these requests last long
+		switch r.URL.Path { // requests with these paths last long
 		case "/v1/events":
 			slots = s.streams
 		case "/v1/alive":

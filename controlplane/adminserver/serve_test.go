@@ -42,14 +42,14 @@ func ask(to string) {
 		said = err.Error()
 	}
 	var space syscall.Stat_t
-	_ = syscall.Stat("/proc/self/ns/net", &space) // on failure, the test sees 0
+	_ = syscall.Stat("/proc/self/ns/net", &space) // if Stat fails, the test sees 0
 	fmt.Printf("%d %s\n", space.Ino, said)
 }
 
 // asking runs this binary as a client (envAsk).
 func asking(t *testing.T, to string, attributes *syscall.SysProcAttr, env ...string) (space uint64, said string) {
 	t.Helper()
-	// The client's user must be able to read and start this copy.
+	// Copy this binary to a folder where the client's user can read and start it.
 	exe := filepath.Join(t.TempDir(), "ask")
 	b, err := os.ReadFile(os.Args[0])
 	must(t, err)
@@ -125,7 +125,7 @@ func open(t *testing.T, change func(*Config)) *served {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	bounds := newBodies()
-	bounds.time, bounds.wait = 2*time.Second, 500*time.Millisecond // shorter than in production
+	bounds.time, bounds.wait = 2*time.Second, 500*time.Millisecond // these limits are shorter than in production
 	go func() { done <- s.Serve(ctx, handler(callers{out.backend, out.who}, nil, bounds)) }()
 	t.Cleanup(func() {
 		cancel()
@@ -204,7 +204,8 @@ func TestStrangers(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // never unlocked, because this thread changes its user and must end with the goroutine
+		// the thread is never unlocked, so it ends with the goroutine, because its user is changed
+		runtime.LockOSThread()
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, 65534, 65534, 65534); errno != 0 {
 			t.Error(errno)
 			return
@@ -237,7 +238,7 @@ func TestNetNS(t *testing.T) {
 	if got := <-s.who; said != "ok" || got.NetNS != space || space == own.Ino || space == 0 {
 		t.Errorf("heard %q; the caller is in %d, the backend saw %+v", said, space, got)
 	}
-	// This process connects, and ends before the server identifies it.
+	// A process connects to this socket, and ends before the server identifies it.
 	path := filepath.Join(s.dir, "late.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	must(t, err)
@@ -337,7 +338,7 @@ func TestTCP(t *testing.T) {
 	if c := <-s.who; c != (Caller{Token: TokenRead, ReadOnly: true}) {
 		t.Errorf("%+v", c)
 	}
-	// The API's own client gets the same result.
+	// The API's own client gets the same results.
 	if _, err := admin.NewClient(s.url, admin.TokenFile(filepath.Join(s.dir, "token"))).Chains(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -454,7 +455,7 @@ func TestListen(t *testing.T) {
 		t.Errorf("%q", first.Addresses())
 	}
 	first.Close()
-	// A killed process leaves such a socket.
+	// Leave a socket like the one that a killed process leaves.
 	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: strings.TrimPrefix(socket, "unix://"), Net: "unix"})
 	must(t, err)
 	left.SetUnlinkOnClose(false)

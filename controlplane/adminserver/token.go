@@ -54,7 +54,7 @@ func makeToken(path string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, ".token-*") // the file has mode 0600
+	f, err := os.CreateTemp(dir, ".token-*") // CreateTemp gives the file mode 0600
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func makeToken(path string) error {
 // newSecret returns 256 random bits in hexadecimal.
 func newSecret() string {
 	b := make([]byte, 32)
-	_, _ = rand.Read(b) // never fails (crypto/rand)
+	_, _ = rand.Read(b) // crypto/rand never fails
 	return hex.EncodeToString(b)
 }
 

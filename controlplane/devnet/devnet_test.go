@@ -66,7 +66,7 @@ func TestLife(t *testing.T) {
 	if s.Pipeline() != nil {
 		t.Error("it has a program")
 	}
-	for range 2 * maxWaiting { // the network drops frames that it cannot process
+	for range 2 * maxWaiting { // send more frames than may wait, so that the network drops some
 		n.Inject(Port{1, 1}, make([]byte, 60))
 	}
 	n.Close()

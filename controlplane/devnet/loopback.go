@@ -82,7 +82,9 @@ func (l *Loopback) serve(n *Network, at Port, mac [6]byte, a netip.Addr, s *net.
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // an earlier answer could not be delivered, because its program has ended
+		// a client that has ended can cause this error, because an earlier answer could not be
+		// delivered
+		if err != nil {
 			continue
 		}
 		f := wire.Frame{Src: from, Dst: netip.AddrPortFrom(a, wire.Port), EthernetSrc: mac}

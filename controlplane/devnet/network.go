@@ -148,7 +148,7 @@ func (n *Network) run() {
 // forward carries a frame that leaves a switch to the other end of the cable, or out of the
 // network. The network's goroutine calls it.
 func (n *Network) forward(from Port, frame []byte) {
-	frame = slices.Clone(frame) // the switch reuses the buffer
+	frame = slices.Clone(frame) // clone the frame, because the switch reuses the buffer
 	n.mu.Lock()
 	to, ok := n.cables[from]
 	var s *Switch

@@ -79,7 +79,7 @@ func (s *Switch) Kill() {
 	s.mu.Unlock()
 	if server != nil {
 		server.Stop()
-		l.Close() // needed if the server had not begun to serve
+		l.Close() // close the listener in case the server had not begun to serve
 	}
 }
 
@@ -176,8 +176,8 @@ func (s *Switch) process(port uint32, frame []byte) {
 type device struct {
 	s *Switch
 
-	// Verify compiles a program, which takes a tenth of a second. verified keeps the result for
-	// Prepare.
+	// Verify compiles a program, which takes a tenth of a second. The field verified keeps the
+	// result for Prepare.
 	mu       sync.Mutex
 	verified *bmv2json.Program
 	compiled *interp.Pipeline

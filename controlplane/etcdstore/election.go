@@ -24,8 +24,8 @@ const (
 	// leader's process has ended (watchLeader). The shortest lease that etcd gives is one and a
 	// half times its own election timeout, which is 2 s by default.
 	ttlSeconds = 3
-	// Leading is how long a leader may rely on etcd's last confirmation that it leads. It limits
-	// the leases on reads.
+	// Leading is how long a leader may act after etcd last confirmed that it leads. It limits the
+	// leases on reads.
 	Leading = time.Second
 	// asking is the time limit of one request to etcd.
 	asking = Leading
@@ -85,7 +85,7 @@ func (c *Candidate) Campaign(ctx context.Context, observe func(Identity)) (*Term
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	go c.watchLeader(waiting, e, observe)
-	go func() { // Campaign does not end when its session ends, so end it here
+	go func() { // Campaign does not end with its session, so this goroutine ends it
 		select {
 		case <-session.Done():
 			stop()
@@ -191,7 +191,9 @@ func (c *Candidate) watchLeader(ctx context.Context, e *concurrency.Election, ob
 		}
 		observe(leader)
 		gone, stop := context.WithCancel(ctx)
-		go func() { // wait until the leader's key is deleted, because its lease runs out or it resigns
+		// this goroutine waits until the leader's key is deleted, because the lease runs out or the
+		// leader resigns
+		go func() {
 			defer stop()
 			w := c.Client.Watch(gone, string(kv.Key), clientv3.WithRev(r.Header.Revision+1))
 			for x := range w {

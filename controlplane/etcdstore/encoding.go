@@ -125,8 +125,9 @@ type Change struct {
 // Made updates the image after a change was written to etcd.
 func (m *Image) Made(c Change) { c.note(m) }
 
-// firstParts are parts of the state whose values only grow. They prevent the reuse of KEY_IDs. They
-// are written before keys are deleted, so nothing is lost if a leader ends in between.
+// firstParts lists the parts of the state whose values only grow. They prevent the reuse of
+// KEY_IDs. They are written before keys are deleted, so a leader that ends in between leaves a safe
+// state.
 var firstParts = []string{"next", "retired"}
 
 // Transactions returns the changes that turn an image into s, in transactions of at most size
@@ -141,7 +142,7 @@ func (m *Image) Transactions(s *saved.State, leader int64, size int) ([][]Change
 		return string(b)
 	}
 	var groups [][]Change
-	// the directory changes seldom, and can be large
+	// compare keys only if the directory has changed, because it changes seldom and can be large
 	if s.Directory.Edit == 0 || s.Directory.Edit != m.edit {
 		groups = m.keyChanges(s.Directory.Keys, encode)
 	}
@@ -210,10 +211,10 @@ func (m *Image) keyChanges(keys []keyspace.Key, encode func(any) string) [][]Cha
 // groups collects changes. Changes that touch the same name or slot form a group.
 type groups struct {
 	changes []Change
-	// The slice is a union-find structure. It holds, for each change, another change of its group.
-	// For the root of a group, it holds the change itself.
+	// of is a union-find structure. It holds, for each change, another change of its group. For the
+	// root of a group, it holds the change itself.
 	of []int
-	by map[string]int // for each name and slot, a change that touches it
+	by map[string]int // for each name and slot, one of the changes that touch it
 }
 
 func (g *groups) root(i int) int {

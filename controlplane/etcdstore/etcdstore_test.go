@@ -97,7 +97,7 @@ func TestSaveLoad(t *testing.T) {
 	loaded(t, second, less)
 	save(t, second, stateOf(3, 3))
 	loaded(t, second, stateOf(3, 3))
-	// In this changed topology, some parts and a chain are gone.
+	// The topology has changed, so some parts and a chain are missing in this state.
 	changed := stateOf(0, 4)
 	changed.Switches = []saved.Switch{{Name: "s1", P4Runtime: "192.0.2.1:9559", DeviceID: 7, Address: "10.0.255.1", MAC: "02:00:00:00:00:01"}}
 	changed.Spaces, changed.Epoch = []keyspace.Space{{Chain: 3, First: 100, Count: 50}}, 9
@@ -185,7 +185,7 @@ func TestNoTwoLeaders(t *testing.T) {
 						} else if err != nil {
 							return err
 						}
-						// The leader's lease is revoked as if the leader were dead, but it
+						// Revoke the leader's lease, as if the leader were dead. The leader itself
 						// continues.
 						if n == 10 {
 							go c.Revoke(context.Background(), term.session.Lease())

@@ -56,7 +56,7 @@ func (t *Term) read() error {
 	for _, kv := range r.Kvs {
 		name := strings.TrimPrefix(string(kv.Key), t.c.Prefix)
 		switch {
-		case strings.HasPrefix(name, "leader/"), strings.HasPrefix(name, Gateway): // keys of other components
+		case strings.HasPrefix(name, "leader/"), strings.HasPrefix(name, Gateway): // other components use these keys
 		default:
 			stored[name] = string(kv.Value)
 		}

@@ -33,7 +33,7 @@ var (
 type State string
 
 const (
-	// the key is recorded, but may have no entries or first write yet
+	// Adding says that the key is recorded, but may have no entries and no first write yet.
 	Adding   State = "adding"
 	Placed   State = "placed"   //
 	Removing State = "removing" // the removal is recorded, and some switches may no longer have the key
@@ -109,11 +109,11 @@ type Directory struct {
 	slots  map[int]*Key
 	counts map[uint8]int
 	next   map[uint8]uint32
-	// A KEY_ID that has been used does not come back in another slot, where its versions would
-	// restart lower: a late acknowledgement from its earlier life would look newer. KEY_IDs below
-	// next are not given again; retired lists the used ones beyond next.
+	// retired lists the used KEY_IDs beyond next. KEY_IDs below next are not given again anyway. A
+	// used KEY_ID must not come back in another slot, where its versions would restart lower.
+	// Otherwise a late acknowledgement from its earlier use would look newer.
 	retired map[wire.Key]bool
-	lowest  map[uint8]int // for each chain, a slot below which all slots of its space are in use
+	lowest  map[uint8]int // for each chain, the lowest slot of its space that may be free
 	groups  map[string]int
 	makers  map[maker]int
 	floor   wire.Version
@@ -169,7 +169,7 @@ func (d *Directory) SetSpaces(spaces []Space) {
 	for _, sp := range spaces {
 		d.spaces[sp.Chain] = sp
 		d.lowest[sp.Chain] = sp.First
-		if _, ok := d.next[sp.Chain]; !ok { // a chain that comes back continues its counter
+		if _, ok := d.next[sp.Chain]; !ok { // a chain that is added again continues its counter
 			d.next[sp.Chain] = 1
 		}
 	}

@@ -38,7 +38,7 @@ func TestNumbersAndSlots(t *testing.T) {
 		t.Error(a, b, c)
 	}
 	d.Delete(a.ID)
-	// The slot is reused at once, but the number is not.
+	// The slot is reused at once, but the KEY_ID is not.
 	if e := add(t, d, 0, "e"); e.ID != 0x00000003 || e.Slot != 0 {
 		t.Error(e)
 	}
@@ -85,7 +85,7 @@ func TestChosenID(t *testing.T) {
 func TestFind(t *testing.T) {
 	d := fresh(t)
 	a := add(t, d, 0, "/registry/a")
-	two := add(t, d, 0, "1") // a name that looks like another key's KEY_ID
+	two := add(t, d, 0, "1") // the name "1" looks like another key's KEY_ID
 	for in, want := range map[string]Key{"/registry/a": a, "0x00000001": a, "1": two, "2": two} {
 		if k, err := d.Find(0, in); err != nil || k != want {
 			t.Errorf("%q: %v %v, want %v", in, k, err, want)
@@ -142,7 +142,8 @@ func TestSnapshot(t *testing.T) {
 
 func TestAdopt(t *testing.T) {
 	d := fresh(t)
-	// If keys are found together, a higher number does not mark the lower numbers as used.
+	// Adopting the higher KEY_ID does not mark the lower one as used, because both are found
+	// together.
 	got := d.Adopt(map[wire.Key]int{wire.MakeKey(0, 9): 1, wire.MakeKey(0, 5): 3})
 	if len(got) != 2 || got[0].ID != 5 || got[1].Name != "keyid:0x00000009" || got[1].State != Placed || got[1].Slot != 1 {
 		t.Fatal(got)
@@ -315,14 +316,14 @@ func TestOneMaker(t *testing.T) {
 	if _, err := d.AddFor("worker1", 1, "key1", nil); !errors.Is(err, ErrExists) {
 		t.Errorf("a key that is there already: %v", err)
 	}
-	for _, k := range d.Chain(1)[:20] { // these are keys of worker1
+	for _, k := range d.Chain(1)[:20] { // all of these keys belong to worker1
 		d.Delete(k.ID)
 	}
-	// 30 keys exist, and 45 slots are free.
+	// worker1 has 30 keys, and 45 slots are free.
 	if n := take("worker1", 1); n != 7 {
 		t.Errorf("after it has removed 20 it has %d more", n)
 	}
-	for _, by := range []string{"worker1", "worker2"} { // a caller without keys gets a key, even the last one
+	for _, by := range []string{"worker1", "worker2"} { // a caller without keys gets one key, even if it is the last
 		if n := take(by, 2); n != 1 {
 			t.Errorf("%s has %d of 2", by, n)
 		}

@@ -52,7 +52,7 @@ func (k *Key) takeOver(old *Key, last wire.Version) {
 // Leave records that no version of a key was above last. Call it before the key is deleted.
 func (d *Directory) Leave(id wire.Key, last wire.Version) {
 	k := d.ids[id]
-	// The name stays in use, or never belonged to this key.
+	// The name is still in use by another key.
 	if k == nil || k.Leftover() || strings.HasPrefix(k.Name, MovingPrefix) {
 		return
 	}

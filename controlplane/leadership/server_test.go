@@ -76,13 +76,13 @@ func TestTerms(t *testing.T) {
 		}()
 	}
 	first := <-terms
-	<-waits // the other process leads
+	<-waits // wait until the other process leads
 	first.end <- errors.New("it cannot lead")
 	second := <-terms
 	if second.name == first.name {
 		t.Errorf("%s leads again, and the other waited for longer", second.name)
 	}
-	// The process tries again after a pause.
+	// The first process tries again after a pause.
 	for waiting := range waits {
 		if waiting == first.name {
 			break

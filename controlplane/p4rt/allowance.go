@@ -30,7 +30,7 @@ const (
 	// largestGroup bounds the size of one multicast group in bytes. largestGroups bounds the size
 	// of all groups together.
 	largestGroup, largestGroups = 64 << 10, 4 << 20
-	// mostGroups is the maximum number of groups, because v1model has 16 bits for their ids.
+	// mostGroups is the maximum number of groups. v1model has 16 bits for their ids.
 	mostGroups = 1 << 16
 	// mostUnknown bounds the number, and largestUnknown the size in bytes, of entities that the
 	// program does not describe.
@@ -69,7 +69,7 @@ func (i *Info) allowance(what []*v1.Entity) *allowance {
 		case *v1.Entity_TableEntry:
 			one := len(e.TableEntry.GetMatch()) > 0
 			allowEach(a, i.tables, e.TableEntry.GetTableId(), func(t *configv1.Table) (int, int) {
-				return cells(t.Size+1, one), i.entryBytes(t) // plus 1 for the default entry
+				return cells(t.Size+1, one), i.entryBytes(t) // one more entry is allowed, for the default entry
 			})
 		case *v1.Entity_DirectCounterEntry:
 			id := e.DirectCounterEntry.GetTableEntry().GetTableId()
@@ -94,7 +94,7 @@ func (i *Info) allowance(what []*v1.Entity) *allowance {
 		case *v1.Entity_RegisterEntry:
 			one := e.RegisterEntry.GetIndex() != nil
 			allowEach(a, i.registers, e.RegisterEntry.GetRegisterId(), func(r *configv1.Register) (int, int) {
-				size := 4096 // an estimate for cells that are not plain bit strings
+				size := 4096 // size of a cell that is not a plain bit string, as an estimate
 				if w := r.GetTypeSpec().GetBitstring().GetBit().GetBitwidth(); w > 0 {
 					size = int(w+7)/8 + 64
 				}
@@ -180,7 +180,7 @@ func (a *allowance) each(info *Info, response []byte, f func(*v1.Entity) error) 
 		here := response[:len(response)-len(rest)]
 		response = rest
 		if n, _, _ := protowire.ConsumeTag(here); n != fieldEntities {
-			continue // a field of a later version of P4Runtime
+			continue // skip a field that a later version of P4Runtime has added
 		}
 		if err := a.spend(1, 0); err != nil || len(b) > a.largest {
 			return ErrAnswerTooLarge

@@ -25,7 +25,7 @@ type hostile struct {
 	v1.UnimplementedP4RuntimeServer
 	answer func(func(*v1.ReadResponse) error) error
 	config *v1.ForwardingPipelineConfig
-	header int // length of a trailer in bytes; 0: none
+	header int // length of the trailer in bytes; 0: no trailer
 }
 
 func (h *hostile) Read(_ *v1.ReadRequest, s v1.P4Runtime_ReadServer) error {
@@ -263,7 +263,7 @@ func TestAnswersWithoutEnd(t *testing.T) {
 	for what, x := range map[string]struct {
 		ask     func(*Client) error
 		message []*v1.Entity
-		times   int // 0: endless
+		times   int // how often the message is sent; 0: endlessly
 	}{
 		"entries":                  {readTable, many(100, EntryEntity(fullEntry(info, table))), 0},
 		"entries, one at a time":   {readTable, many(1, EntryEntity(fullEntry(info, table))), 0},
@@ -322,7 +322,7 @@ func TestAnswersWithoutEnd(t *testing.T) {
 			began := time.Now()
 			err := x.ask(h.client(t, info))
 			if what == "entries of another table" && err != nil {
-				return // a different error is fine
+				return // any other error is fine
 			}
 			if !errors.Is(err, ErrAnswerTooLarge) && status.Code(err) != codes.ResourceExhausted {
 				t.Errorf("after %v: %v", time.Since(began), err)

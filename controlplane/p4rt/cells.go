@@ -170,7 +170,8 @@ func (c *Client) readCells(ctx context.Context, into []Value, was *whole, what [
 			return header, nil
 		}
 		if err == nil {
-			err = allowed.spend(1, len(b)) // counts as one entity, because its cells go into existing memory
+			// the message counts as one entity, because its cells go into existing memory
+			err = allowed.spend(1, len(b))
 		}
 		if err != nil {
 			return nil, err

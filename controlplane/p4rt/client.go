@@ -47,13 +47,14 @@ type Options struct {
 	ElectionID ElectionID
 	Info       *Info // P4Info of the controller's program
 
-	// RPCTimeout bounds each request (0: 10 s). The longest request is pushing a large program to a
-	// slow target.
+	// RPCTimeout bounds each request. If it is 0, the bound is 10 s. The longest request is pushing
+	// a large program to a slow target.
 	RPCTimeout time.Duration
-	// MinBackoff and MaxBackoff bound the wait before connecting again (0: 100 ms and 2 s).
+	// MinBackoff and MaxBackoff bound the wait before the client connects again. If they are 0, the
+	// bounds are 100 ms and 2 s.
 	MinBackoff, MaxBackoff time.Duration
-	// BatchSize is the largest number of updates in one Write request (0: 500). Servers refuse
-	// messages over 4 MB unless told otherwise.
+	// BatchSize is the largest number of updates in one Write request. If it is 0, 500 updates are
+	// allowed. Servers refuse messages over 4 MB unless they are configured otherwise.
 	BatchSize int
 	// TLS makes the client use TLS. Its RootCAs verify the switch's certificate, which must be for
 	// its ServerName ("": the host of Target). Its Certificates or GetClientCertificate are for a
@@ -70,8 +71,8 @@ type Options struct {
 type Handler struct {
 	StateChanged func(State)
 	PacketIn     func(PacketIn)
-	// StreamError receives the switch's error about a message on the stream, such as a packet-out
-	// that it could not send.
+	// StreamError receives the switch's error about a message on the stream, for example about a
+	// packet-out that the switch could not send.
 	StreamError func(error)
 }
 
@@ -93,11 +94,11 @@ type State struct {
 	// Stream counts the streams opened so far. If it has grown between two states, the connection
 	// was lost in between.
 	Stream int
-	// Primary is the election id of the primary controller; It is zero if there is none, or if the
+	// Primary is the election id of the primary controller. It is zero if there is none, or if the
 	// id is not known.
 	Primary ElectionID
 	// Version is the version of NetCRAQ that the switch runs, such as 0.2.0-rc1. It is empty if the
-	// switch does not report a version: the switch is not connected, is older than 0.1.0, or is
+	// switch does not report a version, because it is not connected, is older than 0.1.0, or is
 	// another P4Runtime server.
 	Version string
 	// Err says why there is no connection, if the phase is Disconnected.
@@ -166,13 +167,13 @@ func New(o Options, h Handler) (*Client, error) {
 	dial = append([]grpc.DialOption{
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largestMessage)),
 		grpc.WithMaxHeaderListSize(largestHeader),
-		// All cells of a register are megabytes, which should not wait for flow control every 64
-		// KiB.
+		// All cells of a register are megabytes, which should not have to wait for flow control
+		// every 64 KiB.
 		grpc.WithInitialWindowSize(8 << 20), grpc.WithInitialConnWindowSize(16 << 20),
-		// The client sends a request only once. gRPC would otherwise repeat it by a policy that a
-		// name's resolver can supply, after an attempt whose outcome is unknown. gRPC still
-		// repeats requests that no switch has received: those that never left, or that the
-		// transport refused.
+		// The client sends a request only once. Without these options, gRPC may repeat a request
+		// whose outcome is unknown, by a policy that a name's resolver can supply. gRPC still
+		// repeats requests that no switch has received, because they never left or the transport
+		// refused them.
 		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{BaseDelay: o.MinBackoff, Multiplier: 1.6, Jitter: 0.2,
@@ -395,7 +396,7 @@ func (c *Client) Read(ctx context.Context, f func(*v1.Entity) error, what ...*v1
 	defer cancel()
 	fail := func(err error) error { return fmt.Errorf("reading from %s: %w", c.o.Name, err) }
 	allowed := c.o.Info.allowance(what)
-	// Some targets answer a read of all counters of a large program with one message.
+	// Some targets answer a read of all counters of a large program with a single message.
 	stream, err := c.rpc.Read(ctx, &v1.ReadRequest{DeviceId: c.o.DeviceID, Entities: what},
 		grpc.ForceCodec(encoded{}), grpc.MaxCallRecvMsgSize(allowed.bytes))
 	if err != nil {
@@ -410,7 +411,7 @@ func (c *Client) Read(ctx context.Context, f func(*v1.Entity) error, what ...*v1
 		if err != nil {
 			return fail(err)
 		}
-		var failed error // f's own error, which is returned unchanged
+		var failed error // the error of f, which is returned unchanged
 		err = allowed.each(c.o.Info, b, func(e *v1.Entity) error {
 			failed = f(e)
 			return failed

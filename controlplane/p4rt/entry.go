@@ -13,12 +13,14 @@ import (
 // Entry is a table entry that uses names instead of ids. Encode converts it to the protobuf, and
 // Decode converts it back.
 type Entry struct {
-	Table    string
-	Match    Match  // empty in a default entry
-	Action   string // "" in a default entry stands for the program's own default
-	Params   Params
-	Priority int32 // the highest priority wins; above 0 in tables with a ternary, range or optional key, otherwise 0
-	Default  bool  // the entry is the table's default, for packets that no other entry matches
+	Table  string
+	Match  Match  // empty in a default entry
+	Action string // "" in a default entry stands for the program's own default
+	Params Params
+	// if several entries match, the highest priority wins; above 0 in tables with a ternary, range
+	// or optional key, otherwise 0
+	Priority int32
+	Default  bool // the entry is the table's default, for packets that no other entry matches
 }
 
 // Match holds the keys that an entry matches, by the names of the table's match fields. A field

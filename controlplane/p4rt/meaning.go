@@ -31,7 +31,7 @@ func Agree(a, b *configv1.P4Info) bool {
 	for i := range fields.Len() {
 		f := fields.Get(i)
 		if !f.IsList() || f.Message() == nil || f.Message().Fields().ByName("preamble") == nil {
-			continue // these are the package, the types, and externs of other architectures
+			continue // skip the package, the types, and externs of other architectures
 		}
 		has := map[uint64]int{}
 		of := func(m *configv1.P4Info) protoreflect.List { return m.ProtoReflect().Mutable(f).List() }
@@ -89,7 +89,7 @@ func idOf(m protoreflect.Message) uint64 {
 	if p := m.Descriptor().Fields().ByName("preamble"); p != nil {
 		m = m.Get(p).Message()
 	} else if m.Descriptor().Name() != "ActionRef" {
-		return 0 // a key's fields and an action's parameters stay in the order of the program
+		return 0 // a key's fields and an action's parameters keep the program's order, so they get no id here
 	}
 	return m.Get(m.Descriptor().Fields().ByName("id")).Uint()
 }

@@ -22,7 +22,7 @@ type holding struct {
 	*p4rttest.Server
 	client *p4rt.Client
 	mu     sync.Mutex
-	asked  func() error // called for each request, as the server's Hold
+	asked  func() error // called for each request, like the server's Hold
 }
 
 // hold makes the server hold back requests from now on. Their callers get this answer. If it is
@@ -113,7 +113,7 @@ func TestLateWrite(t *testing.T) {
 				if err := request(ctx, h.client); !errors.Is(err, p4rt.ErrOutcomeUnknown) {
 					t.Fatalf("the request: %v, want an unknown outcome", err)
 				}
-				// Writes succeed only in the next stream.
+				// Writes succeed only after the next stream has begun.
 				h.hold(nil)
 				err := h.client.WriteIn(t.Context(), 1, insertOf(t, h.client, "10.0.0.2", 2))
 				if !errors.Is(err, p4rt.ErrNotConnected) {

@@ -128,8 +128,8 @@ func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error
 		return Kept, nil
 	}
 	if running.GetCookie().GetCookie() != 0 {
-		// The switch runs another program, or another build of this one. Its table entries can stay
-		// only if its ids mean the same.
+		// The switch runs another program, or another build of this one. The table entries can stay
+		// only if the ids of both programs mean the same.
 		running, err = c.pipelineConfig(ctx, v1.GetForwardingPipelineConfigRequest_P4INFO_AND_COOKIE)
 		if err != nil {
 			return Kept, err
@@ -156,7 +156,7 @@ func (c *Client) EnsurePipeline(ctx context.Context, p *Pipeline) (Pushed, error
 						return Kept, c.notLoaded(err)
 					}
 				}
-			default: // the error is not a refusal to reconcile
+			default: // this error does not refuse to reconcile
 				return Kept, err
 			}
 		}

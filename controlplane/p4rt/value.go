@@ -60,7 +60,7 @@ func (v Value) String() string { return "0x" + hex.EncodeToString(v.Canonical())
 func (v Value) padded(n int) []byte {
 	c := v.Canonical()
 	out := make([]byte, n)
-	if len(c) > n { // happens for the value zero in a field of no bytes
+	if len(c) > n { // only the value zero in a field of no bytes is too long
 		return out
 	}
 	copy(out[n-len(c):], c)

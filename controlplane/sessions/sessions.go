@@ -21,8 +21,8 @@ import (
 // Time is the time since the controller started.
 type Time = time.Duration
 
-// ErrNotFound says that a lease does not exist or has ended. ErrFull says that too few ids are
-// free.
+// ErrNotFound says that a lease does not exist, or that it has ended. ErrFull says that too few ids
+// are free.
 var (
 	ErrNotFound = errors.New("no such lease on sessions")
 	ErrFull     = errors.New("not enough sessions are free")

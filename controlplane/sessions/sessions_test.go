@@ -27,8 +27,8 @@ func TestLeases(t *testing.T) {
 	if _, err := tab.Open(0, "c", "", "", 2); !errors.Is(err, ErrFull) {
 		t.Error(err)
 	}
-	// The lease a is closed, and b runs out. The ids of b rest for another TTL, in which b's holder
-	// must notice.
+	// Lease a is closed, and lease b runs out. The ids of b are not given again for another TTL, in
+	// which b's holder must notice the loss.
 	if err := tab.Close(1*time.Second, "a"); err != nil {
 		t.Error(err)
 	}
@@ -81,7 +81,7 @@ func TestOneHost(t *testing.T) {
 	if _, err := tab.Open(ttl+1, "x", "", "worker1", 1); err == nil || !strings.Contains(err.Error(), "worker1 has 50 and asks for 1 of the 25") {
 		t.Error(err)
 	}
-	// 75 ids are free.
+	// 75 ids are free, so the host may have half of them.
 	if n := take(2*ttl, "worker1"); n != 37 {
 		t.Errorf("later it has %d", n)
 	}

@@ -12,8 +12,8 @@ import (
 // and a key has a realm. A grant says what a principal may do in a realm. Everything that is not
 // granted is refused.
 
-// DefaultRealm is the realm of every key that no other realm claims. It is also the name of the
-// principal of hosts that the file does not restrict, which may do everything everywhere.
+// DefaultRealm is the realm of every key that no other realm claims. It is also the principal of
+// hosts that the file does not restrict. Such hosts may do everything everywhere.
 const DefaultRealm = "default"
 
 // ControllerSessions is how many sessions, starting from 1, the P4 program reserves for the
@@ -105,7 +105,7 @@ func (p *parser) authority(path string, h *Host, f *HostSpec) {
 			p.add(path+".rate", f.Name, "give packets a second, at most %d, or 0 for no bound", MaxRate)
 		}
 	}
-	// An empty access field is a slip, and must not make the host unrestricted.
+	// An empty access field is a mistake, and must not make the host unrestricted.
 	if f.Access == nil && p.lines[path+".access"] > 0 {
 		p.add(path+".access", f.Name, "it is empty: give read or write for each realm, {} for none, or leave it out for a host that may do everything")
 	}
@@ -128,7 +128,7 @@ func (p *parser) authority(path string, h *Host, f *HostSpec) {
 
 // grants collects the grants of hosts. Hosts of one principal share one set of rights.
 func (p *parser) grants(f *Spec) {
-	said := map[string]string{} // the first host that defined grants, by principal
+	said := map[string]string{} // for each principal, the first host that defined its grants
 	given := map[string]map[string]string{}
 	for i, s := range f.Hosts {
 		if s.Access == nil || s.Principal == "" && len(*s.Access) == 0 {

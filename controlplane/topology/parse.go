@@ -116,7 +116,7 @@ func relativeTo(dir string, paths ...*string) {
 
 // read parses a file's content, and notes unknown fields.
 func (p *parser) read(b []byte) (*Spec, error) {
-	if json.Valid(b) { // JSON may be indented by tabs, YAML may not; in valid JSON a tab is always white space
+	if json.Valid(b) { // JSON may be indented by tabs, but YAML may not; in valid JSON, a tab is always white space
 		b = bytes.ReplaceAll(b, []byte{'\t'}, []byte{' '})
 	}
 	var root yaml.Node

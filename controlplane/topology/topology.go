@@ -52,7 +52,7 @@ type Topology struct {
 // Program is the compiled P4 program that all switches run.
 type Program struct {
 	ValueBits int    // 0 stands for the value in the P4Info
-	JSON      string // a path; a path relative to the file has been resolved
+	JSON      string // a path, which is already resolved if it was relative to the file
 	P4Info    string
 }
 

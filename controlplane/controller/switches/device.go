@@ -68,7 +68,7 @@ type Device struct {
 	// peersOpen says that the switch accepts chain messages from ports without a chain_peer entry.
 	peersOpen bool
 	peered    map[uint8]bool         // chains whose chain_peer entries were written in this connection
-	swept     []uint8                // chains for which no entries of an earlier chain with the same id are left in the switch
+	swept     []uint8                // chains that have no entries of an earlier chain with the same id in the switch
 	parts     map[uint8]chain.Config // each chain's configuration at the last install in this connection
 
 	// placed holds the known key_index entries, by chain. The controller's goroutine also reads it.

@@ -81,7 +81,7 @@ type connection struct {
 	end      chan struct{}
 }
 
-// ErrSilent makes Hold hold a request without an answer.
+// ErrSilent makes Hold keep a request without an answer.
 var ErrSilent = errors.New("no answer")
 
 // hold reports whether the server holds a request. If so, it also returns the error that the
@@ -480,7 +480,7 @@ func (s *Server) update(u *v1.Update) error {
 		}
 		return nil
 	case *v1.Entity_MeterEntry:
-		exists = true // a cell of an array always exists
+		exists = true // every cell of an array exists
 	}
 	if exists && u.Type == v1.Update_INSERT {
 		return status.Error(codes.AlreadyExists, "Match entry exists, use MODIFY if you wish to change action")

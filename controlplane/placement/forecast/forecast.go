@@ -107,7 +107,7 @@ func mean(f *dto.MetricFamily, name, value string) (out Mean) {
 // Verdict is a forecast for a key.
 type Verdict string
 
-// The verdicts.
+// These are the verdicts.
 const (
 	Place   Verdict = "place"   // the key is worth a slot, and a slot is free
 	NoSlot  Verdict = "no slot" // keys that are hotter take all slots
@@ -133,9 +133,10 @@ type Forecast struct {
 	// share of Reads that the network answers now, 0 to 1
 	Network  float64 `json:"network"`
 	Keys     []Key   `json:"keys"`     // sorted, the hottest key first
-	Placed   int     `json:"placed"`   // keys that would be placed
+	Placed   int     `json:"placed"`   // number of keys that would be placed
 	Answered float64 `json:"answered"` // share of reads that the network would answer, 0 to 1
-	// writes of the keys that would be placed, each of which takes longer
+	// PlacedWrites is the rate of writes of the keys that would be placed. Each of these writes
+	// takes longer than before.
 	PlacedWrites  float64 `json:"placedWrites"`
 	EtcdSeconds   float64 `json:"etcdSeconds"`   // present mean time of a read at etcd; 0: none was measured
 	SwitchSeconds float64 `json:"switchSeconds"` // mean time of a read at the switches
@@ -164,7 +165,7 @@ func New(before, after *Sample, o Options) (*Forecast, error) {
 	}
 	for name, h := range after.Keys {
 		was := before.Keys[name]
-		if was.Reads > h.Reads || was.Writes > h.Writes { // the gateway has started a new counter meanwhile
+		if was.Reads > h.Reads || was.Writes > h.Writes { // the gateway has started a new counter for the key
 			was = Heat{}
 		}
 		k := Key{Name: name, Reads: (h.Reads - was.Reads) / f.Seconds, Writes: (h.Writes - was.Writes) / f.Seconds}

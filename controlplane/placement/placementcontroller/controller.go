@@ -58,7 +58,7 @@ type Options struct {
 	Leaving func(chain string) bool
 	Log     *slog.Logger
 
-	// step is for tests. It is called with each step before the step is made. An error simulates
+	// step is called, in tests, with each step before that step is made. An error from it simulates
 	// that the process is killed there.
 	step func(string) error
 	// tryAgain is how long to wait before a failed move is tried again. If it is 0, the constant
@@ -147,7 +147,7 @@ func New(o Options) (*Controller, error) {
 	p.values = newValues(o.Etcd, func(key string) {
 		select {
 		case p.looks <- key:
-		default: // the periodic rounds check all slots in turn
+		default: // if the queue is full, the periodic rounds check the slot
 		}
 	})
 	p.pinned = newPinned(o.Etcd, p.soon)
@@ -285,7 +285,8 @@ func (p *Controller) round(ctx context.Context) error {
 		if err = p.reconcile(ctx, chains); err != nil {
 			return err
 		}
-		if chains, err = p.o.Network.Chains(ctx); err != nil { // read again, for the present number of free slots
+		// read the chains again, for the present number of free slots
+		if chains, err = p.o.Network.Chains(ctx); err != nil {
 			return err
 		}
 	}
@@ -403,7 +404,7 @@ func (p *Controller) gather(ctx context.Context, now time.Time, rules *policy.Ru
 		k := policy.Key{Name: key, Chain: e.Chain, Since: p.where[key].since,
 			Value: p.values.of(key).Value, Fault: p.faults[key]}
 		at, ok := p.meter.heat(now, e.ID, members[e.Chain], lately)
-		// without Prometheus, placement does not know the heat of most keys, and does nothing
+		// without Prometheus, placement knows the heat of few keys, and does nothing
 		if heat != nil && ok {
 			h := heat[key]
 			k.Heard, k.Heat = true, policy.Heat{Reads: max(h.Reads, at.Reads), Writes: max(h.Writes, at.Writes)}
@@ -452,7 +453,7 @@ func (p *Controller) gather(ctx context.Context, now time.Time, rules *policy.Ru
 	p.values.ask(ctx, ask, p.pinned.has)
 	for _, k := range candidates {
 		if err := placement.Check(p.o.Prefix, k.Name); err != nil && !strings.HasPrefix(k.Name, p.o.Prefix) {
-			continue // an empty or overlong name, which cannot be an etcd key
+			continue // an empty or overlong name cannot be an etcd key
 		}
 		k.Value = p.values.of(k.Name).Value
 		in.Keys = append(in.Keys, k)

@@ -216,7 +216,7 @@ func TestIneligible(t *testing.T) {
 			return err == nil && strings.HasPrefix(why.Code+": "+why.Reason, want)
 		})
 	}
-	r.put("/ok", "x", clientv3.WithLease(lease.ID)) // as a gateway writes it after guarding the slot
+	r.put("/ok", "x", clientv3.WithLease(lease.ID)) // write the key as a gateway does after it has guarded the slot
 	r.placedNow()
 	if why, _ := r.p.Why(t.Context(), "/ok"); why.Code != "leased" {
 		r.until("why", func() bool {
@@ -237,7 +237,7 @@ func TestSlots(t *testing.T) {
 	}
 	r.load("/unfit", 10, "/gone", 10, "/bypassed", 10, "/deleted", 10, "/created", 10, "/good", 10, "/strange", 10)
 	r.run(nil)
-	// the key does not exist
+	// the key /created does not exist yet
 	if _, err := r.p.SetRule(t.Context(), admin.PlacementRule{Key: "/created", Choice: "pin"}); err != nil {
 		t.Fatal(err)
 	}
@@ -277,13 +277,13 @@ func TestSlots(t *testing.T) {
 		return e["/bypassed"] == 0 && e["/created"] == 0 && e["/deleted"] == 0 && e["/unfit"] == 0 && e["/strange"] == 0
 	})
 	t.Logf("out of the network %v after writes past the gateways", time.Since(began).Round(time.Millisecond))
-	r.placedNow("/gone", "/good") // /gone is placed again: only its slot was lost
+	r.placedNow("/gone", "/good") // /gone is placed again, because only its slot was lost
 	for key, code := range map[string]string{"/strange": "forged", "/unfit": "value-too-large", "/bypassed": "bypassed", "/created": "bypassed", "/deleted": "bypassed", "/good": "serves"} {
 		if why, err := r.p.Why(t.Context(), key); err != nil || why.Code != code {
 			t.Errorf("%s: %+v, %v; want %s", key, why, err, code)
 		}
 	}
-	// The removed keys stay away after a restart, too.
+	// The removed keys also stay away after a restart.
 	r.run(nil)
 	r.stays("after a restart")
 	// A value that did not fit may fit with a new dictionary.
@@ -410,7 +410,7 @@ func TestRules(t *testing.T) {
 	set("/r/", true, "exclude")
 	set("/r/a", false, "exclude")
 	r.placedNow("/r/b", "/s")   // the exception for /r/b still exists
-	set("/r/a", false, "clear") // the exclusion of /r/ still covers /r/a
+	set("/r/a", false, "clear") // the exclusion of /r/ still applies to /r/a
 	set("/r/", true, "clear")
 	r.placedNow("/r/a", "/r/b")
 	for _, choice := range []string{"unpin", "clear"} {
@@ -586,7 +586,7 @@ func TestFailures(t *testing.T) {
 	r.load("/a", 0, "/b", 0, "/c", 8)
 	r.until("the heat is not known", func() bool { why, _ := r.p.Why(t.Context(), "/a"); return why.Code == "no-rate" })
 	r.stays("a switch is down")
-	// The controller refuses changes.
+	// Now the controller refuses changes.
 	r.nw.mu.Lock()
 	r.nw.down["s1"] = false
 	r.nw.refuse = admin.Errorf(admin.CodeUnavailable, "not now")
@@ -741,7 +741,7 @@ func TestStrangers(t *testing.T) {
 	r.load("/a", 10)
 	stop := r.run(nil)
 	r.placedNow("/a")
-	r.settled() // wait, because otherwise the next controller would carry out the recorded move
+	r.settled() // wait for the recorded move, because otherwise the next controller would carry it out
 	stop()
 	// There are three cases. A key has a name of placement's form, but nobody has placed it. The
 	// key of an entry is not in the switches. The directory was lost, so a key has another name.

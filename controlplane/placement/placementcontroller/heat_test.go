@@ -262,7 +262,7 @@ func TestMeter(t *testing.T) {
 	}
 	take(0, "s1", 1000, 100)
 	take(0, "s2", 5000, 100)
-	known(0, false, 0, 0) // one reading is not a rate
+	known(0, false, 0, 0) // a single reading gives no rate
 	take(2*time.Second, "s1", 1020, 108)
 	known(2*time.Second, false, 0, 0) // no rate, because the other switch's counters are missing
 	take(2*time.Second, "s2", 5060, 108)

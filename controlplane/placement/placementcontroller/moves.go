@@ -41,7 +41,7 @@ func (p *Controller) reconcile(ctx context.Context, chains []admin.Chain) error 
 	there := map[string]admin.Key{}
 	for _, k := range ours {
 		key, err := placement.ParsePrintable(strings.TrimPrefix(k.Name, namePrefix))
-		if err != nil { // someone else has chosen a name of this form
+		if err != nil { // someone else has chosen a name of this form for a key
 			continue
 		}
 		e, ok := p.entries[key]
@@ -128,7 +128,7 @@ func (p *Controller) list(ctx context.Context) error {
 	old := p.where
 	p.where = map[string]position{}
 	for key, e := range entries {
-		// If an earlier controller placed the key, it did so before this time.
+		// An earlier controller may have placed the key, which was before this time.
 		at := position{e.Chain, e.ID, e.Version, p.listed}
 		if o, ok := old[key]; ok && o.id == at.id {
 			at.since = o.since
@@ -263,7 +263,7 @@ func (p *Controller) add(ctx context.Context, chain string, moves []policy.Move)
 			continue
 		}
 		version, err := versions[i].version, versions[i].err
-		if err != nil { // if this failed, the next round removes the key from the switches
+		if err != nil { // the next round will remove the key from the switches
 			p.moved(m, err)
 			continue
 		}

@@ -34,7 +34,7 @@ type fakeNetwork struct {
 
 type fakeKey struct {
 	admin.Key
-	value   []byte // nil means NOT_FOUND
+	value   []byte // the slot's value; nil means NOT_FOUND
 	version uint64
 }
 

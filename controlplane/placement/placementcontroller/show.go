@@ -79,8 +79,8 @@ func (p *Controller) show(verdicts []policy.Verdict, chains []admin.Chain, heat 
 	p.shown = next
 }
 
-// TrafficQueries ask for totals of all gateways: reads per second, the share that the network
-// answered, and the median times in the network and at etcd. %s stands for the time window.
+// TrafficQueries are queries for totals of all gateways: reads per second, the share that the
+// network answered, and the median times in the network and at etcd. %s stands for the time window.
 var TrafficQueries = [4]string{
 	`sum(rate(etcd_monitor_reads_total[%s]))`,
 	`sum(rate(etcd_monitor_reads_total{answered="network"}[%[1]s])) / sum(rate(etcd_monitor_reads_total[%[1]s]))`,
@@ -173,7 +173,7 @@ func (p *Controller) SetRule(ctx context.Context, r admin.PlacementRule) (*admin
 	if err != nil {
 		return nil, admin.Errorf(admin.CodeUnavailable, "%v", err)
 	}
-	var store policy.Choice // "" revokes the choice
+	var store policy.Choice // the rule to store; "" revokes the stored choice
 	switch r.Choice {
 	case "unpin":
 		if rules.Chosen(s) != policy.Pin {
@@ -184,7 +184,7 @@ func (p *Controller) SetRule(ctx context.Context, r admin.PlacementRule) (*admin
 			return nil, admin.Errorf(admin.CodeNotFound, "nothing was chosen about %s", s)
 		}
 	case string(policy.Include):
-		// Revoking the exclusion is enough, unless a wider exclusion or a default one applies, too.
+		// Revoking the exclusion is enough, unless a wider or a default exclusion also applies.
 		rules.Clear(s)
 		if c, _, _ := rules.Of(name); c == policy.Exclude {
 			store = policy.Include

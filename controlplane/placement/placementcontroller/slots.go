@@ -20,7 +20,7 @@ const (
 	// change.
 	checkInRound = 32
 	lookPause    = 5 * time.Millisecond // minimum pause between checks that changes in etcd cause
-	looksTake    = 10                   // checks use at most one tenth of the time, because each write causes a check
+	looksTake    = 10                   // checks take at most one tenth of the time, because each write causes a check
 	looking      = 2 * time.Second      // time limit of one check
 )
 
@@ -84,7 +84,7 @@ func (p *Controller) check(ctx context.Context, key string) {
 	if !ok {
 		return
 	}
-	etcd := p.values.of(key) // read etcd first, so that the slot's content is never older than this
+	etcd := p.values.of(key) // read etcd before the slot, so that the slot's content is never older
 	ctx, cancel := context.WithTimeout(ctx, looking)
 	defer cancel()
 	k, err := p.o.Network.LookupTail(ctx, DirectoryName(key))

@@ -39,7 +39,7 @@ type choice struct {
 // plan is the stored form of the last decision.
 type plan struct {
 	Moves []policy.Move             `json:"moves"`
-	Away  map[string]policy.Absence `json:"away,omitempty"` // absences of keys in text form
+	Away  map[string]policy.Absence `json:"away,omitempty"` // absences, by the key in text form
 }
 
 func (s *store) ruleName(x policy.Subject) string {

@@ -16,7 +16,7 @@ import (
 // write the key. So the key must be removed.
 type unreachable struct {
 	id      uint32    // KEY_ID of the placement that the report is about
-	since   time.Time // when the slot was first read while the chain was ready; zero: not yet
+	since   time.Time // when the slot was first read while the chain was ready; zero if it was not yet
 	version uint64    // the newest version of the slot at `since`
 }
 

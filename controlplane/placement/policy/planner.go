@@ -183,7 +183,7 @@ func (r *round) move(c *candidate, op Op, chain string) {
 	if ch := r.chains[chain]; ch != nil {
 		ch.Free++
 	}
-	if c.verdict.Code == Leaving { // another chain may place it at once
+	if c.verdict.Code == Leaving { // the key may be placed in another chain at once, so it does not stay away
 		return
 	}
 	a := Absence{Until: r.in.Now.Add(r.p.limits.Cooldown), Code: Resting}
@@ -538,7 +538,7 @@ func (r *round) enterHot(c *candidate, room bool) {
 	switch {
 	case room || v == nil:
 		// Hotter candidates took the last free slots. To replace a key instead, this candidate must
-		// be hot enough for that during AdmitAfter.
+		// first be hot enough for that during AdmitAfter.
 		c.say(Full, "score %s; hotter keys took the last slots at this moment", rate(c.score))
 		delete(r.p.hot, c.Name)
 	case c.score < l.ReplaceRatio*v.score:

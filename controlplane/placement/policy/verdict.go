@@ -48,7 +48,7 @@ const (
 	Unknown         Code = "unknown"          // etcd has not been asked yet, or the key's heat is not known
 	Cold            Code = "cold"             // the key is not read enough
 	Written         Code = "written"          // the key's writes would cost more than its reads save
-	Warming         Code = "warming"          // the key is hot enough, but has not been for long enough
+	Warming         Code = "warming"          // the key is hot enough now, but has not been for long enough
 	Full            Code = "full"             // keys that are hotter, or not much colder, use all slots
 	Resting         Code = "resting"          // the key was removed a short while ago
 	Limited         Code = "limited"          // the key waits for the budget of moves
@@ -64,7 +64,7 @@ const (
 	Leaving  Code = "leaving"  // the key is removed because its chain must not hold any keys
 )
 
-// formerly maps the codes of earlier versions, which plans in etcd may contain.
+// formerly maps codes of earlier versions to present codes. Plans in etcd may contain former codes.
 var formerly = map[string]Code{"silent": NoRate, "unfit": ValueTooLarge, "broken": SlotLost, "mute": SlotUnreachable, "absent": KeyAbsent,
 	"unheard": NotSampled}
 

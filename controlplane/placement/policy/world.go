@@ -15,8 +15,8 @@ type Heat struct {
 	Writes float64 `json:"writes"`
 }
 
-// MaxRate is the highest plausible rate, in requests per second. It is higher than all switches of
-// a network can answer.
+// MaxRate is the highest plausible rate, in requests per second. All switches of a network together
+// cannot answer as many.
 const MaxRate = 1e9
 
 // Valid reports whether both rates are plausible.
@@ -71,9 +71,11 @@ type Input struct {
 
 // Limits keep the number of moves low. The zero value is not usable, so start with DefaultLimits.
 type Limits struct {
-	MinScore     float64 // minimum score for a free slot, in reads per second
-	WriteCost    float64 // number of reads that one write costs
-	ReplaceRatio float64 // factor by which a candidate's score must exceed that of the key that it replaces; above 1
+	MinScore  float64 // minimum score for a free slot, in reads per second
+	WriteCost float64 // number of reads that one write costs
+	// factor by which a candidate's score must exceed the score of the key that it replaces; above
+	// 1
+	ReplaceRatio float64
 
 	// how long a candidate must be hot before it is placed, or a placed key too costly before it is
 	// removed
