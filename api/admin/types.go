@@ -367,7 +367,7 @@ const (
 	CodeUnavailable = "unavailable"
 	// 504: the operation started but did not finish in time; it may still take effect
 	CodeDeadlineExceeded = "deadline_exceeded"
-	CodeInternal         = "internal"
+	CodeInternal         = "internal" // 500
 )
 
 // Error is a failure that the API reports.

@@ -170,23 +170,18 @@ func (e *Error) Is(target error) bool {
 type Code string
 
 const (
-	CodeInvalidArgument Code = "invalid_argument" // the request is malformed; sending it again will not help
-	// a message, name or value is too long; the error's text gives the limit
-	CodeTooLarge         Code = "too_large"
+	CodeInvalidArgument  Code = "invalid_argument"  // the request is malformed; sending it again will not help
+	CodeTooLarge         Code = "too_large"         // a message, name or value is too long; the text gives the limit
 	CodePermissionDenied Code = "permission_denied" // the caller lacks a right; the error's text names the rule
-	// the namespace has too many keys, watches, connections or requests
-	CodeQuotaExceeded Code = "quota_exceeded"
-	CodeNoRoom        Code = "no_room"    // no chain that the namespace may use has a free slot
-	CodeLeaseGone     Code = "lease_gone" // the lease has expired, or never existed
-	// the caller does not hold the lock, leadership or permit, or no longer holds it
-	CodeNotHeld Code = "not_held"
-	// the field At of an append is not the next offset, so nothing was appended
-	CodeWrongOffset    Code = "wrong_offset"
-	CodeTimeout        Code = "timeout"         // the request was not executed in time, and had no effect
-	CodeOutcomeUnknown Code = "outcome_unknown" // the request may or may not have been executed
-	// a chain or the controller does not answer; the request had no effect and can be sent again
-	CodeUnavailable Code = "unavailable"
-	CodeCanceled    Code = "canceled" // canceled by the caller
-	CodeDraining    Code = "draining" // the server is shutting down; the client should connect again
-	CodeInternal    Code = "internal"
+	CodeQuotaExceeded    Code = "quota_exceeded"    // the namespace has too many keys, watches, connections or requests
+	CodeNoRoom           Code = "no_room"           // no chain that the namespace may use has a free slot
+	CodeLeaseGone        Code = "lease_gone"        // the lease has expired, or never existed
+	CodeNotHeld          Code = "not_held"          // the caller does not, or no longer, hold the lock or permit
+	CodeWrongOffset      Code = "wrong_offset"      // an append's At is not the next offset; nothing was appended
+	CodeTimeout          Code = "timeout"           // the request was not executed in time, and had no effect
+	CodeOutcomeUnknown   Code = "outcome_unknown"   // the request may or may not have been executed
+	CodeUnavailable      Code = "unavailable"       // a chain or the controller does not answer; no effect, try again
+	CodeCanceled         Code = "canceled"          // the caller canceled the request
+	CodeDraining         Code = "draining"          // the server is shutting down; the client should connect again
+	CodeInternal         Code = "internal"
 )
