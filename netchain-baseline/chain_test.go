@@ -192,7 +192,7 @@ func TestLateWrite(t *testing.T) {
 	n := newNetwork(t, ring(4, 3), 128, 1, 1)
 	n.fail("s1")
 	n.send(3, &Packet{Op: Write, Value: value(1)})
-	for range 2 { // send two writes to s4, which forwards them through s3 toward s2, the head
+	for range 2 { // the write passes s4 and s3, and is on the way to s2, the head
 		n.step()
 	}
 	toHead := end{1, toHost + 3}
