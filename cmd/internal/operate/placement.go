@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/api/admin"
 )
 
-// The commands for the placement of etcd's keys in the network.
+// Commands that place etcd's keys in the network.
 
 func (c *cli) placementCommand() *cobra.Command {
 	cmd := &cobra.Command{
