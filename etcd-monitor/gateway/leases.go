@@ -15,9 +15,10 @@ import (
 	"github.com/netcraq/netcraq/client/etcd/etcderrors"
 )
 
-// A lease of a reserved key (a gateway's session, the controllers' leader) is hidden from clients.
-// It is not listed, and for a client that names it, it does not exist. Otherwise a client could end
-// the session, or keep it alive so that a dead gateway's guards stay.
+// The gateway hides leases of reserved keys from clients, for example a gateway's session or the
+// lease of the leading controller. A hidden lease is not listed. If a client names it, the lease
+// does not exist. Otherwise a client could end a session, or keep a dead gateway's session alive so
+// that its guards stay.
 
 // leaseMethods handle single requests about leases. They return an answer in etcd's place, or nil
 // to pass the request on.
