@@ -137,7 +137,8 @@ func fixed(address string) bool {
 	return address != "" && !strings.HasSuffix(address, ":0")
 }
 
-// listenURL returns the URL to listen at. If address is empty or has port 0, it chooses a free port.
+// listenURL returns the URL to listen at. If address is empty or has port 0, it chooses a free
+// port.
 func listenURL(address string) (url.URL, error) {
 	if address == "" {
 		address = loopback
