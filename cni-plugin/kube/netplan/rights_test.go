@@ -13,7 +13,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// TestPodAuthority checks the rights of pods and nodes in the network that the controller gets.
+// TestPodAuthority checks which rights pods and nodes have in the network that the controller gets.
 func TestPodAuthority(t *testing.T) {
 	nodes := testutil.Cluster(2)
 	for i := range nodes {

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// reportInterval is the minimum time between two log lines about one node, which may change its
-// statements as often as it likes.
+// reportInterval is the minimum time between two log lines about one node. It is needed because a
+// node may change its statements as often as it likes.
 const reportInterval = 5 * time.Second
 
 // Report logs and counts faults when they change. It is not safe for concurrent use.
