@@ -184,7 +184,7 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// TestSyntax: Prometheus can parse the queries.
+// TestSyntax checks that Prometheus can parse the queries.
 func TestSyntax(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {

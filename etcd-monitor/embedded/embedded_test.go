@@ -82,7 +82,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestDirectoryInUse: a second server on the same directory is refused.
+// TestDirectoryInUse checks that a second server on the same directory is refused.
 func TestDirectoryInUse(t *testing.T) {
 	dir := t.TempDir()
 	begin(t, Config{DataDir: dir})

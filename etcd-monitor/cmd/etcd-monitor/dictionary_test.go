@@ -67,7 +67,7 @@ func TestDictionaryMistakes(t *testing.T) {
 	}
 }
 
-// TestNewDictionary: a gateway uses a dictionary as soon as it is in etcd.
+// TestNewDictionary checks that a gateway uses a dictionary as soon as etcd has it.
 func TestNewDictionary(t *testing.T) {
 	cluster := etcdtest.New(t, 1, etcdtest.Options{})
 	etcd := etcdtest.Client(t, cluster.Endpoints()...)

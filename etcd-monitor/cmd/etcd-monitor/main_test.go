@@ -32,8 +32,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// TestMistakes: mistakes on the command line are found before anything starts, and the message
-// names the remedy.
+// TestMistakes checks that mistakes on the command line are found before anything starts, and that
+// the message names the remedy.
 func TestMistakes(t *testing.T) {
 	a := testcerts.NewAuthority(t)
 	certs, _ := a.Issue("server", "")
