@@ -29,7 +29,6 @@ Copy the server's token file to this host first, so that only you can read it. T
 
 A stream can be read and written this way, but not mapped into memory: libraries read it with pull.`
 
-// connectOptions are the flags of connect.
 type connectOptions struct {
 	devOptions
 	token, fingerprint, ca string

@@ -41,7 +41,7 @@ func checkTTL(ttl time.Duration) error {
 
 type options = []node.Option
 
-// options returns the client's options that the flags set.
+// options converts the flags to options of the client.
 func (h *holdFlags) options() (options, error) {
 	if err := checkTTL(h.ttl); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (c *cli) electCommand() *cobra.Command {
 	}
 	host, _ := os.Hostname()
 	cmd.Flags().StringVar(&value, "value", host, "publish this `TEXT` about the leader (default: this host's name)")
-	cmd.Flags().Lookup("value").DefValue = "" // this makes the help the same on each host
+	cmd.Flags().Lookup("value").DefValue = "" // so that the help does not depend on the host
 	h.add(cmd)
 	return cmd
 }

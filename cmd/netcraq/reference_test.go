@@ -43,7 +43,6 @@ func TestReferencePage(t *testing.T) {
 	refpage.Check(t, "../..", "cli.md", page.String())
 }
 
-// commandTree returns netcraq's root command with all subcommands.
 func commandTree(t *testing.T) (root *cobra.Command) {
 	t.Helper()
 	env := func(string) string { return "" }

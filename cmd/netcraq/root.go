@@ -121,7 +121,7 @@ func (c *cli) exitCode(err error) int {
 // json reports whether the output is JSON.
 func (c *cli) json() bool { return c.root.PersistentFlags().Lookup("output").Value.String() == "json" }
 
-// timeout is the timeout of one request.
+// timeout returns the timeout of one request to a server.
 func (c *cli) timeout() time.Duration {
 	d, _ := c.root.PersistentFlags().GetDuration("timeout")
 	return d

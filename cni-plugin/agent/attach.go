@@ -183,7 +183,7 @@ func complete(req *agentapi.Attach) error {
 	return nil
 }
 
-// make runs the steps that make an attachment.
+// make makes an attachment step by step.
 func (a *Agent) make(r *agentapi.Record, space *container) error {
 	hostMAC, _ := net.ParseMAC(r.Host.MAC)
 	containerMAC, _ := net.ParseMAC(r.Container.MAC)

@@ -85,7 +85,7 @@ func completeChain(req *agentapi.Chain) error {
 	return nil
 }
 
-// chain runs the steps of a chained attachment.
+// chain makes a chained attachment step by step.
 func (a *Agent) chain(r *agentapi.Record, space *container) error {
 	for _, s := range []struct {
 		name string

@@ -112,7 +112,7 @@ func chained(t *testing.T, other, engine string) {
 	expect(t, "a process of the node", newClient(t, a.space), key, "bob")
 	allTalk := func() {
 		t.Helper()
-		for _, pair := range [][2]*pod{{p, q}, {q, p}, {p, r}, {old, p}, {q, old}} { // other traffic continues
+		for _, pair := range [][2]*pod{{p, q}, {q, p}, {p, r}, {old, p}, {q, old}} { // pods can still reach each other
 			check(t, talk(t, pair[0].space, pair[1].space, netip.AddrPortFrom(pair[1].ip, 80)))
 		}
 		check(t, talk(t, a.space, q.space, netip.AddrPortFrom(q.ip, 80)))
@@ -300,12 +300,11 @@ func picture(t testing.TB, n *node) string {
 		return struct{}{}, nil
 	})
 	check(t, err)
-	// this removes the values that clocks and conntrack change
+	// The result omits values that clocks and conntrack change.
 	return regexp.MustCompile(`(valid_lft|expires|used|gc_timer|hello_timer|tcn_timer|topology_change_timer|message_age_timer|forward_delay_timer|hold_timer) +[0-9.a-z]+`).
 		ReplaceAllString(out.String(), "$1")
 }
 
-// tables returns the nftables tables.
 func tables(t testing.TB, n *node) string {
 	t.Helper()
 	found, err := inside(t, n.space, func() ([]*nftables.Table, error) {
@@ -488,7 +487,7 @@ func TestChainedLies(t *testing.T) {
 	host.rt.NetNS = "/dev/null"
 	refused("no namespace", &host, strings.ReplaceAll(good, p.rt.NetNS, host.rt.NetNS), 0, "")
 
-	// This pair of interfaces has its other end in a third namespace, as for a pod inside a pod.
+	// The other end of this pair of interfaces is in a third namespace, as for a pod inside a pod.
 	third, nested := namespace(t, "third"), n.newPod(t)
 	nested.ip = netip.MustParseAddr("10.244.1.200")
 	sh(t, "ip", "-n", third, "link", "add", "x", "type", "veth", "peer", "name", "eth0", "netns", nested.space)

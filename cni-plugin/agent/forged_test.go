@@ -85,7 +85,7 @@ func forgedFabric(t *testing.T, nodes []*node, p *pod, forged wire.Packet, reade
 	own, s1, s2 := netip.AddrPortFrom(p.ip, wire.Port), at("10.0.255.1", wire.Port), at("10.0.255.2", wire.Port)
 	inTunnel := func(from, to netip.AddrPort, node string, payload []byte) udptest.Packet {
 		inner := packetFrom(t, nodes[0], p, from, to, payload)
-		inner.ID = 0xffff // the controller's principal
+		inner.ID = 0xffff // ID of the controller's principal
 		return packetFrom(t, nodes[0], p, netip.AddrPortFrom(p.ip, 5000), at(node, podroutes.VXLANPort),
 			tunnelled(t, nodes, inner.Frame()))
 	}

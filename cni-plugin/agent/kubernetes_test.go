@@ -245,7 +245,7 @@ func TestKubernetes(t *testing.T) {
 
 	t.Log("the API server stands still")
 	check(t, k.Stop())
-	time.Sleep(6 * time.Second) // this is longer than the duration of the Lease
+	time.Sleep(6 * time.Second) // longer than the duration of the leader's Lease
 	expect(t, "a pod of node 1, without an API server", fromP, key, "carol")
 	put(t, control, fromP, key, "dave")
 	check(t, k.Continue())
@@ -307,7 +307,7 @@ func TestKubernetes(t *testing.T) {
 	k.wait("wide", "refused", func(c *v1alpha1.NetcraqChain) bool {
 		return meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.ConditionAccepted)
 	})
-	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}})) // it holds a key
+	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}})) // it has a key
 	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "wide"}}))
 	until(t, "the chain that was deleted goes", func() error {
 		chains, err := other.Chains(ctx)
@@ -327,7 +327,7 @@ func TestKubernetes(t *testing.T) {
 	until(t, "the pinned key is placed", func() error { return k.placed(1) })
 	k.nodes[0].kill()
 	k.nodes[1].kill()
-	// This happens while there is no leader.
+	// No agent leads at this time.
 	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "third"}}))
 	k.nodes[0].start()
 	k.nodes[1].start()

@@ -67,7 +67,7 @@ func TestNetCRAQ(t *testing.T) {
 			fromNode := newClient(t, a.space)
 			expect(t, "a process of the node", fromNode, key, "bob")
 			put(t, control, fromNode, key, "bob")
-			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80))) // other traffic continues
+			check(t, talk(t, p.space, q.space, netip.AddrPortFrom(q.ip, 80))) // pods can still reach each other
 
 			before := untrusted(t, control, "s1")
 			forged := wire.Packet{Op: wire.Ack, Key: key, Epoch: 1, Version: wire.MakeVersion(1, 1000),
@@ -314,7 +314,7 @@ func (f forgery) send(t *testing.T, p *pod, from, to netip.AddrPort, packet wire
 	frame, err := (&wire.Frame{Src: from, Dst: to}).AppendTo(nil, payload)
 	check(t, err)
 	ip := frame[14:]
-	if f.options { // this is the option "no operation", four times
+	if f.options { // the IP option "no operation", four times
 		ip = append(append(append([]byte{}, ip[:20]...), 1, 1, 1, 1), ip[20:]...)
 		ip[0]++
 		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))

@@ -29,7 +29,7 @@ var podRounds = flag.Int("pod-rounds", 5, "how many rounds TestPodRounds has")
 // attached is an interface of a container. It is live between its ADD and its DEL.
 type attached struct {
 	pod  *pod
-	ns   *netlink.Handle // the container's namespace
+	ns   *netlink.Handle // handle for the container's namespace
 	live bool
 }
 

@@ -141,7 +141,7 @@ func connections(t *testing.T, p [2]*pod, count int) float64 {
 			if err != nil {
 				return 0, fmt.Errorf("connection %d: %w", i, err)
 			}
-			_ = c.(*net.TCPConn).SetLinger(0) // this leaves no port in TIME_WAIT
+			_ = c.(*net.TCPConn).SetLinger(0) // without this, ports would stay in TIME_WAIT
 			if _, err = c.Write(word); err == nil {
 				_, err = c.Read(word)
 			}

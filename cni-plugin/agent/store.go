@@ -42,7 +42,7 @@ func Attached(dir string) bool {
 	return err == nil && len(files) > 0
 }
 
-// files returns the record files' names.
+// files returns the names of all record files.
 func (s *store) files() ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(s.dir, "*"+recordSuffix))
 	if err != nil {

@@ -73,7 +73,7 @@ func TestUpgrade(t *testing.T) {
 		t.Logf("%s is upgraded", k.name(i))
 		n, epoch := k.nodes[i], k.wait("main", "whole", serving(3)).Status.Epoch
 		n.kill()
-		if i != 0 { // this node has no leader, and its pod is attached
+		if i != 0 { // the agent on this node does not lead, and the pod p is on another node
 			k.wait("main", "going on without a member", serving(2))
 			expect(t, "with an agent away", reader, key, "alice")
 		}

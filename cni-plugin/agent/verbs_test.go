@@ -540,7 +540,7 @@ func TestGC(t *testing.T) {
 		"10.244.1.203": "old", "10.244.1.204": keep.rt.ContainerID} {
 		check(t, os.WriteFile(filepath.Join(leases, ip), []byte(text), 0o600))
 	}
-	// This deletes libcni's cache, because otherwise libcni sends a DEL of its own.
+	// Without its cache, libcni sends no DEL of its own.
 	check(t, os.RemoveAll(filepath.Join(n.dir, "cache")))
 	check(t, n.run(t, func(ctx context.Context) error {
 		return n.cni.GCNetworkList(ctx, l, gcArgs(keep))

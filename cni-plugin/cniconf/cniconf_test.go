@@ -208,7 +208,7 @@ func TestKeepOwn(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var said syncbuffer.Buffer
 	done := make(chan error, 1)
-	defer func() { // this runs before the folders are removed
+	defer func() { // the deferred call runs before the folders are removed
 		cancel()
 		check(t, <-done)
 	}()

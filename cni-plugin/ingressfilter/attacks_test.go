@@ -165,7 +165,7 @@ func TestWrapped(t *testing.T) {
 				for _, name := range r.arrive(p) {
 					none = slices.DeleteFunc(none, func(s string) bool { return s == name })
 				}
-				// for these, one of the tags is in the metadata and not in the frame
+				// in the frames with priority tags, one tag is in the metadata and not in the frame
 				if got := strings.Join(none, ", "); got != "6 priority tags, 100 priority tags" {
 					t.Errorf("other UDP to %s does not arrive as %s", to, got)
 				}

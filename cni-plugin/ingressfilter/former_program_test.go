@@ -47,7 +47,7 @@ func (r Rules) former() asm.Instructions {
 		asm.JNE.Imm(asm.R1, unix.IPPROTO_UDP, "next"),
 		asm.LoadMem(asm.R1, asm.R10, header+8, asm.Half), asm.HostTo(asm.BE, asm.R1, asm.Half),
 		asm.And.Imm(asm.R1, 0x1fff), asm.JNE.Imm(asm.R1, 0, "next"),
-		// This computes where the UDP header begins.
+		// R7 becomes the position at which the UDP header begins.
 		asm.LoadMem(asm.R7, asm.R10, header+2, asm.Byte), asm.And.Imm(asm.R7, 15),
 		asm.LSh.Imm(asm.R7, 2), asm.Add.Imm(asm.R7, 14),
 	)

@@ -237,7 +237,7 @@ func TestRandomOffload(t *testing.T) {
 	count, restore := 20_000, func() {}
 	control, _, _ := r.random(rng, 2000, send, restore)
 	r.guard(true)
-	r.settle(victimAddr) // this discards late frames that were sent before the guard was attached
+	r.settle(victimAddr) // discards late frames that were sent before the guard was attached
 	bad, passed, refused := r.random(rng, count, send, restore)
 	for end := time.Now().Add(*offloadFor); time.Now().Before(end); count += 20_000 {
 		b, p, f := r.random(rng, 20_000, send, restore)
@@ -296,7 +296,7 @@ func TestRandomAdmin(t *testing.T) {
 		for _, line := range []string{"nft flush chain netdev t egress", "tc qdisc del dev eth0 root",
 			"ethtool -K eth0 tx on sg on tso on gso on", "ip link set eth0 mtu 1500", "ip link set eth0 txqueuelen 1000",
 			"ip link set eth0 gso_max_size 65536", "ip link set eth0 gso_max_segs 65535"} {
-			_ = run(line) // it fails if the thing to remove does not exist
+			_ = run(line) // an error means that the thing to remove does not exist
 		}
 	}
 	for _, line := range []string{fmt.Sprintf("ip link add ours type vxlan id 5 dstport %d remote %s local %s dev eth0", vxlan, victimAddr, podAddr),
@@ -329,7 +329,7 @@ func TestRandomAdmin(t *testing.T) {
 	}
 	rounds, passed, refused = 0, 0, 0
 	r.guard(true)
-	r.settle(victimAddr) // this discards late frames that were sent before the guard was attached
+	r.settle(victimAddr) // discards late frames that were sent before the guard was attached
 	for end := time.Now().Add(max(*offloadFor, time.Second)); time.Now().Before(end); {
 		bad += one()
 	}

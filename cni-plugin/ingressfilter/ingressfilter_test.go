@@ -123,7 +123,7 @@ func TestFilter(t *testing.T) {
 			expect("filter", 7, 20037, false)
 			expect("filter", 20037, 7, true)
 			expect("filter", 7, 8, true)
-			check(t, Attach(ifindex, Rules{Port: 99})) // this replaces the first filter
+			check(t, Attach(ifindex, Rules{Port: 99})) // replaces the first filter
 			expect("other rules", 7, 20035, true)
 			expect("other rules", 7, 99, false)
 			check(t, Detach(ifindex))

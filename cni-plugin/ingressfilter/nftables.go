@@ -60,7 +60,7 @@ const (
 
 // Tunnel is a tunnel in which another node may send packets.
 type Tunnel struct {
-	Peer netip.Addr // the other node's address, of either family
+	Peer netip.Addr // address of the other node, IPv4 or IPv6
 	VNI  uint32     // the tunnel's network identifier, 24 bits
 }
 
@@ -292,7 +292,6 @@ var beforeOthersNAT = nftables.ChainPriorityRef(-150)
 // RemoveSwitch removes the tables of ApplySwitch.
 func RemoveSwitch() error { return remove(SwitchTable) }
 
-// table is an nftables table that is being written.
 type table struct {
 	conn   *nftables.Conn
 	table  *nftables.Table

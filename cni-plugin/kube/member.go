@@ -35,7 +35,7 @@ type member struct {
 
 	route           func(self podroutes.Node, others []podroutes.Node) error // makes routes to other nodes' pods
 	connect         func(self podroutes.Node, peers map[uint32]podroutes.Node) error
-	connectNumbered func(number int32) error // see attachment
+	connectNumbered func(number int32) error // has the same meaning as attachment.connectNumbered
 	// restart is called after a change that the process can handle only by a restart.
 	restart func(error)
 	// lost wakes Reconcile after someone has deleted kernel objects (for example routes) of this

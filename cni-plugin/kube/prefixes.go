@@ -18,7 +18,7 @@ import (
 // something else. The node sends packets for --services and --switches to its switch. So an overlap
 // would cut off the other use.
 func (o *Options) checkPrefixes(self podroutes.Node, services []netip.Prefix) error {
-	if o.Chained { // the other plugin chooses pods' addresses, whatever the Node object says
+	if o.Chained { // another plugin then chooses pods' addresses, whatever the Node object says
 		self.PodCIDRs = nil
 	}
 	for i, p := range o.reserved() {

@@ -241,7 +241,7 @@ func TestRights(t *testing.T) {
 		}
 		return err
 	}
-	member := func() error { // this publishes the address of the node's switch
+	member := func() error { // member publishes the address of the node's switch
 		var n v1alpha1.NetcraqNode
 		testutil.Must(t, admin.Get(ctx, client.ObjectKey{Name: "n01"}, &n))
 		m := &member{client: worker, self: nodeview.FromNode(testutil.Node(1)).Node, claims: &nodeclaims.Claims{},

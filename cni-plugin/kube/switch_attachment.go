@@ -22,7 +22,7 @@ type attachment struct {
 	// gets an address made from its number. The function is called repeatedly.
 	connectNumbered func(number int32) error
 	connectPeers    func(self podroutes.Node, peers map[uint32]podroutes.Node) error
-	restore         func(guards.Report) // see nodeswitch.Switch.Restore
+	restore         func(guards.Report) // has the same meaning as nodeswitch.Switch.Restore
 	failed          <-chan error        // receives an error if the switch ends unexpectedly
 	close           func() error
 }
@@ -56,8 +56,8 @@ func (o *Options) attach(
 		return nil, err
 	}
 	return &attachment{engine: "none here: the node is at the switch " + h.Switch.Name,
-		// This removes what a switch of this node has left, and then connects the node to the
-		// fabric.
+		// connectHost removes what a switch of this node has left, and then connects the node to
+		// the fabric.
 		connectHost: func() error {
 			return errors.Join(nodeswitch.DisconnectHost(), podroutes.RemovePeerLinks(nil),
 				o.Fabric.Connect(h, []netip.Prefix{o.Services}))

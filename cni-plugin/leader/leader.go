@@ -130,7 +130,7 @@ func (l *Leader) stand(ctx context.Context) (unheard bool, err error) {
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) {},
 			OnStoppedLeading: func() {},
-			// These calls may arrive out of order, so the argument may be outdated.
+			// Calls of OnNewLeader may arrive out of order, so the argument may be outdated.
 			OnNewLeader: func(string) { l.campaign(ctx, e.GetLeader()) },
 		},
 	})
@@ -220,7 +220,7 @@ func (l *Leader) campaign(ctx context.Context, holder string) {
 
 // run leads in one term after the other until ctx ends.
 func (l *Leader) run(ctx context.Context) {
-	_ = leadership.Run(ctx, leadership.Config{ // it returns an error only if ctx has ended
+	_ = leadership.Run(ctx, leadership.Config{ // leadership.Run returns an error only if ctx has ended
 		Etcd:     &l.o.Etcd,
 		Identity: l.o.Identity,
 		StandBy: func(other etcdstore.Identity) {

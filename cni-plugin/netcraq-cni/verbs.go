@@ -349,7 +349,7 @@ func staleLeases(c *config, stdin []byte, valid []agentapi.Attachment) (stale []
 		return nil, fmt.Errorf("looking for addresses that nobody has any more: %w", err)
 	}
 	for _, f := range files {
-		if _, err := netip.ParseAddr(f.Name()); err != nil { // this is the lock of host-local, or another file
+		if _, err := netip.ParseAddr(f.Name()); err != nil { // host-local's lock file, for example
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dir, f.Name()))

@@ -53,7 +53,7 @@ func secure(t *testing.T, change func(*tls.Config) *tls.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.ClientAuth = tls.NoClientCert // this must not disable client certificates
+	server.ClientAuth = tls.NoClientCert // the server must still require client certificates
 	s, err := nodeswitch.Start(nodeswitch.Options{Engine: "interp", DeviceID: 7, P4Runtime: "127.0.0.1:0",
 		Secure: "127.0.0.1:0", TLS: change(server)})
 	if err != nil {

@@ -216,7 +216,7 @@ func direct(self, n Node, mode Mode, want map[netip.Prefix]*netlink.Route) (inTu
 	}
 	_, y, err := between(self, n)
 	if err == nil {
-		_, err = onLink(y) // this checks that there is a route to y
+		_, err = onLink(y) // onLink fails if there is no route to y
 	}
 	return inTunnel, err
 }

@@ -104,7 +104,7 @@ func (x *tunnelled) take() (marks [3][]uint16) {
 			got = r.Take()
 		}
 		for _, f := range got {
-			if len(f) == 64 { // this excludes frames that the kernel itself sends
+			if len(f) == 64 { // only test frames have this length, and the kernel's own frames do not
 				marks[i] = append(marks[i], mark(f))
 			}
 		}
@@ -246,7 +246,7 @@ func TestTunnelsOfProcesses(t *testing.T) {
 				}))
 				udptest.Check(t, err)
 			}
-			_, _ = c.Write(payload) // it fails with EPERM if the output hook drops the packet
+			_, _ = c.Write(payload) // Write fails with EPERM if the output hook drops the packet
 			return nil
 		})
 		for range 20 {

@@ -92,7 +92,7 @@ func TestWatchLostNews(t *testing.T) {
 	}
 	remove()
 	hears("the first deletion")
-	for range 1000 { // this is twice the capacity of a socket's buffer
+	for range 1000 { // twice as many notifications as fit into a socket's buffer
 		remove()
 	}
 	goOn <- struct{}{}

@@ -67,8 +67,8 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("embedded etcd: the data directory %s: %w (does another process use it?)", cfg.DataDir, err)
 	}
 	var e *embed.Etcd
-	// This finds a free port by listening and closing. Another process may take the port before
-	// etcd does, so it is tried several times.
+	// A free port is found by listening and closing. Another process may take the port before etcd
+	// does, so there are several attempts.
 	for range 5 {
 		if e, err = start(cfg); !errors.Is(err, syscall.EADDRINUSE) || fixed(cfg.Client) && fixed(cfg.Peer) {
 			break

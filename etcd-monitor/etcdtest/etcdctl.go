@@ -51,7 +51,7 @@ type Etcdctl struct {
 	Flags []string
 }
 
-// Result is the result of a call of etcdctl.
+// Result has the output of a call of etcdctl. OK reports whether the call succeeded.
 type Result struct {
 	Out, Err string
 	OK       bool

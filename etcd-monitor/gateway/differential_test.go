@@ -33,7 +33,7 @@ func TestDifferential(t *testing.T) {
 				if name == "namespace" {
 					g = begin(t, Config{Namespace: "n/"}, behind.Endpoints()...)
 					first = neighbours(t, direct.Endpoints()[0], behind.Endpoints()[0])
-				} else if name == "grpc" { // this case is --relay=false
+				} else if name == "grpc" { // --relay=false, so the gRPC server handles all requests
 					g = beginAs(t, Config{}, UpstreamConfig{Endpoints: behind.Endpoints()}, "http", transport.TLSInfo{})
 				} else {
 					g = beginWay(t, ways[name], behind.Endpoints()...)
@@ -210,7 +210,6 @@ type requests struct {
 	lease    int64 // ID of the next lease
 }
 
-// request is a generated request.
 type request struct {
 	do   func(context.Context, *grpc.ClientConn) (any, error)
 	what any
@@ -269,7 +268,7 @@ func (r *requests) key() []byte {
 	return []byte([]string{"a", "b", "b\x00", "c", "\x00", "\xff\xfe", "registry/x", "registry/y", "registry/yy", "z"}[r.IntN(10)])
 }
 
-// end returns the end of a range, mostly empty.
+// end returns the end of a range. In most cases it is empty, which means a single key.
 func (r *requests) end() []byte {
 	switch r.IntN(6) {
 	case 0:

@@ -26,7 +26,7 @@ import (
 func TestEndpointSync(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})
-	first := (c.Leader() + 1) % 3 // this member does not lead, so stopping it causes no election
+	first := (c.Leader() + 1) % 3 // a member that does not lead, so stopping it causes no election
 	u, err := Dial(UpstreamConfig{Endpoints: c.Endpoints()[first : first+1], SyncInterval: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)

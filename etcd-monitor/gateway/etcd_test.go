@@ -119,7 +119,7 @@ func concurrencyWorks(t *testing.T, endpoints ...string) {
 	if r := <-observed; string(r.Kvs[0].Value) != "one" {
 		t.Errorf("%s leads, want one", r.Kvs[0].Value)
 	}
-	sessions[0].Close() // this ends the session's lease, and so the client's leadership
+	sessions[0].Close() // ends the session's lease, and so the client's leadership
 	if err := <-won; err != nil {
 		t.Fatal(err)
 	}

@@ -288,7 +288,7 @@ func (g *Gateway) streams(server any, stream grpc.ServerStream, info *grpc.Strea
 	return g.unlessStopped(handle(server, streamWith{stream, ctx}))
 }
 
-// streamWith is a stream with another context.
+// streamWith replaces the context of a stream.
 type streamWith struct {
 	grpc.ServerStream
 	ctx context.Context

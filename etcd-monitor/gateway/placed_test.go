@@ -138,7 +138,7 @@ func (w *world) gatewayOf(namespace string, endpoints ...string) string {
 	}
 	sessions, runtime, newest := guardedshell.NewLeases(client, placement.DefaultPrefix, 0, nil),
 		guardedshell.NewGoroutines(), new(Newest)
-	w.t.Cleanup(func() { // this runs after the gateway has ended
+	w.t.Cleanup(func() { // the cleanup runs after the gateway has ended
 		runtime.Close()
 		sessions.Close()
 		follower.Close()

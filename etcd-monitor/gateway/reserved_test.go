@@ -95,7 +95,7 @@ func TestReservedKeysAreHidden(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := direct.Put(t.Context(), "last", "of "+name); err != nil { // this name in a value is not hidden
+	if _, err := direct.Put(t.Context(), "last", "of "+name); err != nil { // a reserved name in a value is not hidden
 		t.Fatal(err)
 	}
 	last := ""
@@ -438,7 +438,7 @@ func TestWatchFilter(t *testing.T) {
 				len(r.Events) != 2 || r.Header.Revision != 100 || string(r.Events[1].Kv.Key) != "b" {
 				t.Errorf("%v", r)
 			}
-			if r := answer(w, &pb.WatchResponse{}); r == nil || r.Header.Revision != 100 { // this is a progress answer
+			if r := answer(w, &pb.WatchResponse{}); r == nil || r.Header.Revision != 100 { // a progress answer
 				t.Errorf("%v", r)
 			}
 			if r := answer(w, &pb.WatchResponse{Canceled: true, CompactRevision: 5}); r == nil {

@@ -163,7 +163,7 @@ func TestUnansweredQuestions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, of := range []*clientv3.Client{one, etcdtest.Client(t, g.Endpoint)} {
-		of.Watch(t.Context(), "k", clientv3.WithRev(first.Header.Revision+1)) // its progress is unknown
+		of.Watch(t.Context(), "k", clientv3.WithRev(first.Header.Revision+1)) // the watch's progress is unknown
 	}
 	eventually(t, "the two watches of k are one", func() bool {
 		etcd, clients := g.hub.count()

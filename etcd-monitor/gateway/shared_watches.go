@@ -53,7 +53,7 @@ type commonWatch struct {
 	group  *watchGroup
 	stream *sharedStream
 	id     int64
-	made   bool  // etcd has created it
+	made   bool  // etcd has created the watch
 	pos    int64 // all events up to this revision were forwarded, or came before the watch was created
 	within bool  // only some fragments of an answer were forwarded so far
 }

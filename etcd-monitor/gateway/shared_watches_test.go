@@ -371,7 +371,7 @@ func TestSharedWatches(t *testing.T) {
 		key := func() string { return fmt.Sprintf("w/%d", r.IntN(keys)) }
 		var err error
 		switch n := r.IntN(40); {
-		case n == 0: // these watches get answers in fragments
+		case n == 0: // these puts are so large that etcd sends their events in fragments
 			var ops []clientv3.Op
 			for k := range 14 {
 				ops = append(ops, clientv3.OpPut(fmt.Sprintf("w/%d", 100+k), strings.Repeat("x", 60_000)))

@@ -520,7 +520,7 @@ func (s *watchStream) created(a watchAnswer) error {
 	}
 	s.watches[w.id] = w
 	s.mu.Unlock()
-	s.hub.holdsAs(w, c.id) // this comes first, because the client may cancel the watch once it knows of it
+	s.hub.holdsAs(w, c.id) // recorded first, because the client may cancel the watch once it knows of it
 	s.out.put(a.as(w.id), true)
 	s.hub.begun(w, a.revision)
 	return nil

@@ -84,7 +84,7 @@ func (w *watch) shows(a watchAnswer) (watchAnswer, bool) {
 	switch {
 	case a.fragment: // more fragments follow
 		return a, false
-	case w.begun: // this is the end of an answer in fragments
+	case w.begun: // the answer is the end of an answer in fragments
 		w.begun = false
 		return a, true
 	case w.request.ProgressNotify:

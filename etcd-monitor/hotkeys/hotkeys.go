@@ -71,7 +71,7 @@ type Keys struct {
 	tooLong   uint64
 }
 
-// counter is the counter of one key.
+// counter counts the reads and writes of one key.
 type counter struct {
 	name          string
 	score         float64 // decides which keys are counted; at least the weighted number of the key's reads

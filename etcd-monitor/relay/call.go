@@ -75,7 +75,7 @@ func (x *call) begin(end bool) {
 
 // headers implements sink.
 func (x *call) headers(h *half, fields []hpack.HeaderField, end bool) {
-	if h == x.down { // these are a request's trailers, which gRPC does not use
+	if h == x.down { // a request's trailers arrived, which gRPC does not use
 		if end {
 			x.data(h, nil, true)
 		}

@@ -86,7 +86,7 @@ func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
 		c.mu.Unlock()
 		c.goAway(http2.ErrCodeProtocol, "a stream with an even number")
 		return fmt.Errorf("relay: a stream with an even number")
-	case f.StreamID <= c.last: // these are trailers of a stream that the relay has ended
+	case f.StreamID <= c.last: // the frame has the trailers of a stream that the relay has ended
 		c.mu.Unlock()
 		return nil
 	}
@@ -222,7 +222,7 @@ func (c *conn) onWindow(f *http2.WindowUpdateFrame) error {
 	return nil
 }
 
-// too_many_pings is the name that gRPC uses for this error (grpc: internal/transport).
+// tooManyPings is the text with which gRPC closes such a connection (grpc: internal/transport).
 const tooManyPings = "too_many_pings"
 
 // mostPings is the permitted number of early pings. idlePing is the minimum interval between pings

@@ -198,7 +198,7 @@ type client struct {
 	over  bool
 }
 
-// accept makes the call for a stream of the client.
+// accept makes the call object for a stream that the client opens.
 func (k *client) accept(h *half, fields []hpack.HeaderField) beginner {
 	return &call{client: k, down: h, fields: fields}
 }

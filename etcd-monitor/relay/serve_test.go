@@ -285,7 +285,7 @@ func TestServedGoes(t *testing.T) {
 		t.Errorf("a request whose time was over ended with status %s", got)
 	}
 
-	// Drain waits for this request, and Close cancels it.
+	// Drain must wait for the request in late. (Close would cancel the request.)
 	var late sync.WaitGroup
 	late.Go(func() {
 		if answer, _, err := ask(t.Context(), c, "/x/Echo", "serve wait"); err != nil || answer != "late" {

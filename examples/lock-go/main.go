@@ -32,7 +32,7 @@ func serve(address string) {
 		mu.Lock()
 		defer mu.Unlock()
 		token, err := strconv.ParseUint(r.PathValue("token"), 10, 64)
-		if err != nil || token < newest { // this writer had the lock before the newest writer
+		if err != nil || token < newest { // a newer holder of the lock has already written
 			w.WriteHeader(http.StatusConflict)
 		} else {
 			newest = token

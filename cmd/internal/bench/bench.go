@@ -82,7 +82,7 @@ type OpReport struct {
 	NotFound  uint64
 	CASFailed uint64
 	TimedOut  uint64
-	Failed    uint64 // other errors
+	Failed    uint64 // number of queries with another error
 	Error     string // message of the first of the Failed queries
 	Latency   *hdrhistogram.Histogram
 }

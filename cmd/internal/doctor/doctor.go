@@ -20,7 +20,7 @@ type Level string
 // The levels, from the best to the worst. Unseen is outside of this order.
 const (
 	OK      Level = "ok"      // nothing is wrong
-	Note    Level = "note"    // information; nothing to do
+	Note    Level = "note"    // information that requires no action
 	Unseen  Level = "unseen"  // the check could not be made; the message says why
 	Warning Level = "warning" // works, but with a disadvantage, or will soon stop working
 	Problem Level = "problem" // NetCRAQ, or a part of it, does not work

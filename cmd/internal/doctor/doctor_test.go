@@ -28,7 +28,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testcerts"
 )
 
-// machine is the root directory of a healthy machine.
+// machine is a healthy machine, as files in a folder that replaces its root directory.
 type machine struct {
 	t *testing.T
 	Options

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	udpHeaders    = 20 + 8          // IPv4 and UDP
-	tunnelPort    = 20037           // UDP port of cni-plugin/podroutes
-	vxlanOverhead = 14 + 8 + 8 + 20 // Ethernet, VXLAN, UDP and IPv4 headers (cni-plugin/podroutes)
+	udpHeaders    = 20 + 8          // lengths of the IPv4 and UDP headers
+	tunnelPort    = 20037           // UDP port of the tunnels of cni-plugin/podroutes
+	vxlanOverhead = 14 + 8 + 8 + 20 // lengths of the Ethernet, VXLAN, UDP and IPv4 headers (cni-plugin/podroutes)
 )
 
 // links returns the interfaces to check.

@@ -72,13 +72,12 @@ func (l *look) readLimits(pid string) (map[string]int64, error) {
 	return out, nil
 }
 
-// process is a running process.
 type process struct {
 	pid  int
 	name string
 }
 
-// processes are the visible running processes.
+// processes returns the running processes that this process may see.
 func (l *look) processes() (out []process) {
 	entries, err := os.ReadDir(l.Proc)
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// port is a port that NetCRAQ uses.
 type port struct {
 	protocol string
 	number   int

@@ -570,7 +570,7 @@ func (c *cli) eventsCommand() *cobra.Command {
 				})
 			})
 			if follow && cmd.Context().Err() != nil {
-				return nil // interrupted by the user
+				return nil // the user has interrupted the command
 			}
 			return err
 		},

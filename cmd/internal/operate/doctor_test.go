@@ -15,7 +15,7 @@ import (
 	"github.com/netcraq/netcraq/cmd/internal/doctor"
 )
 
-// start runs the command under a name.
+// start runs the program under this name, for example as a kubectl plugin.
 func start(t *testing.T, name string, args ...string) (code int, out, complaint string) {
 	t.Helper()
 	var o, e bytes.Buffer

@@ -126,7 +126,7 @@ func (c *cli) chainWatch() *cobra.Command {
 				return err
 			})
 			if cmd.Context().Err() != nil {
-				return nil // interrupted by the user
+				return nil // the user has interrupted the command
 			}
 			return err
 		},

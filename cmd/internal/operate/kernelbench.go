@@ -18,7 +18,6 @@ import (
 	"github.com/netcraq/netcraq/internal/kernelload"
 )
 
-// kernelFlags are the flags of `bench --kernel`.
 type kernelFlags struct {
 	on      bool
 	ceiling string // tc or xdp measures a reflector instead of a switch

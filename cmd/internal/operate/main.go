@@ -28,7 +28,7 @@ const (
 	exitUnwell    = 5
 )
 
-// Program is a program with the commands for operators.
+// Program describes a command-line program that has the operators' commands.
 type Program struct {
 	Name string
 	// Admin returns the controller's address if neither --admin nor the environment sets it. If

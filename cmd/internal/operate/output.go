@@ -116,7 +116,7 @@ func (c *cli) printError(err error) {
 	_ = c.show(map[string]failure{"error": f}, nil)
 }
 
-// micros is a duration in microseconds.
+// micros converts a duration to microseconds.
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 
 // short formats a duration with about three digits.

@@ -26,7 +26,6 @@ func (c *cli) placementCommand() *cobra.Command {
 	return cmd
 }
 
-// placementRules returns the commands for placement rules.
 func (c *cli) placementRules() []*cobra.Command {
 	return []*cobra.Command{
 		c.placementRule("pin KEY", "pin", "Keep a key placed whatever its heat, if possible", true),

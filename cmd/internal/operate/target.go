@@ -24,7 +24,7 @@ type target struct {
 	chain     *admin.Chain // nil if the command did not contact the controller
 }
 
-// key is a key as the user specified it.
+// key is a key that the user has named, and its KEY_ID.
 type key struct {
 	id   wire.Key
 	name string // name that the user gave; empty if it was a KEY_ID
@@ -96,7 +96,7 @@ func (c *cli) findTarget(ctx context.Context, chain func(admin.Chain) bool, desc
 		return nil, fmt.Errorf("%w\nwithout a controller, name the chain's address with --server and the width of values with --value-bits", err)
 	}
 	i := slices.IndexFunc(chains, chain)
-	if i < 0 && len(t.addresses) > 0 && !c.adminGiven { // this controller belongs to another network
+	if i < 0 && len(t.addresses) > 0 && !c.adminGiven { // the controller belongs to another network
 		t.profile = wire.Profile128
 		return t, nil
 	}
@@ -126,7 +126,6 @@ func (c *cli) findTarget(ctx context.Context, chain func(admin.Chain) bool, desc
 	return t, nil
 }
 
-// targetOf returns the target of queries for one key.
 func (c *cli) targetOf(ctx context.Context, k key) (*target, error) {
 	return c.findTarget(ctx, func(ch admin.Chain) bool {
 		return ch.ID == k.id.Chain()

@@ -28,9 +28,9 @@ import (
 // server's conflict detection ensures that only one agent does so.
 
 const (
-	// AuthoritySecret is the Secret with the authority.
+	// AuthoritySecret is the name of the Secret with the signing authority.
 	AuthoritySecret = "netcraq-authority"
-	// AuthoritiesMap is the ConfigMap with the certificates of the trusted authorities.
+	// AuthoritiesMap is the name of the ConfigMap with the certificates of the trusted authorities.
 	AuthoritiesMap = "netcraq-authorities"
 	// LegacySecret is the Secret with the authority of the previous version. Every agent of that
 	// version could read it. Agents trust this authority while the Secret exists, so that agents

@@ -30,7 +30,7 @@ func Follow(ctx context.Context, in cache.Cache, kind client.Object, set func(o 
 	switch {
 	case err != nil:
 		return nil, err
-	case told == nil: // this is an informer of a test
+	case told == nil: // a fake informer in a test returns no registration
 		return informer.HasSynced, nil
 	}
 	return told.HasSynced, nil

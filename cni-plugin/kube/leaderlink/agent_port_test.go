@@ -34,7 +34,7 @@ func TestAgentPort(t *testing.T) {
 		_, _ = io.WriteString(w, c.String()+map[bool]string{true: ", who only looks"}[c.ReadOnly]) // the test reads the answer
 	})))
 	s := &http.Server{Handler: mux, ErrorLog: slog.NewLogLogger(testutil.Quiet.Handler(), slog.LevelDebug)}
-	go func() { _ = s.Serve(l) }() // it ends when the test ends
+	go func() { _ = s.Serve(l) }() // the server ends with the test
 	defer s.Close()
 	ask := func(conf *tls.Config, method, path string, headers ...string) (string, error) {
 		conf = conf.Clone()

@@ -48,7 +48,7 @@ func TestFollow(t *testing.T) {
 				}
 			}
 		})}
-		go func() { _ = s.Serve(l) }() // it ends when the test ends
+		go func() { _ = s.Serve(l) }() // the server ends with the test
 		return s
 	}
 	lists := make(chan []netplan.Pod)

@@ -122,7 +122,7 @@ func (l *Link) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	close(l.changed)
 	l.changed = make(chan struct{})
 	l.mu.Unlock()
-	if old != nil { // this connection is from a previous leader
+	if old != nil { // an earlier leader made this connection
 		old.Close()
 	}
 }

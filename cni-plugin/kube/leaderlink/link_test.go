@@ -37,7 +37,7 @@ func TestControllerLink(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+Path, link)
 	agent := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = agent.Serve(l) }() // it ends when the test ends
+	go func() { _ = agent.Serve(l) }() // the server ends with the test
 	defer agent.Close()
 
 	type seen struct {

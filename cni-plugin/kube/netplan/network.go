@@ -30,7 +30,7 @@ import (
 // The leader gives this network to the controller. It has each node's switch and a link between
 // each two switches. Its hosts are the pods and the nodes themselves.
 
-// Chain is a chain that has members.
+// Chain is a chain's resource together with the chain's members.
 type Chain struct {
 	Name    string
 	Spec    v1alpha1.NetcraqChainSpec

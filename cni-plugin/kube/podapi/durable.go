@@ -83,7 +83,7 @@ func (n *namespaceKinds) of(namespace string) (durable, said bool) {
 	return durable, said
 }
 
-// durableKeys makes an agent serve durable keys.
+// durableKeys is an agent's access to durable keys, through the leader.
 type durableKeys struct {
 	namespaces *namespaceKinds
 	defaults   kinds.Defaults

@@ -48,7 +48,7 @@ func TestDurableKeys(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+leaderlink.Path, link)
 	agent := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = agent.Serve(l) }() // it ends when the test ends
+	go func() { _ = agent.Serve(l) }() // the server ends with the test
 	defer agent.Close()
 
 	scheme, err := apiobjects.Scheme()
@@ -67,7 +67,7 @@ func TestDurableKeys(t *testing.T) {
 		}
 		return n
 	}
-	informer.Synced = true // this means that the API server has listed all objects
+	informer.Synced = true // the API server has now listed all objects
 	vault, shop := says("vault", KeysDurable), says("shop", "")
 	informer.Add(vault)
 	informer.Add(shop)

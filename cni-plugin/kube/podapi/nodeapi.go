@@ -65,7 +65,7 @@ const (
 	drainTime = 8 * time.Second
 )
 
-// Server is the server of an agent's node API.
+// Server serves the node API of an agent.
 type Server struct {
 	server *server.Server
 	Link   *leaderlink.Link

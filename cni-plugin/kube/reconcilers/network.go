@@ -152,7 +152,7 @@ func (n *networkReconciler) leftovers(
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for name, spec := range t.inherited { // these chains were deleted while no agent led
+	for name, spec := range t.inherited { // inherited chains were deleted while no agent led
 		if slices.Contains(wanted, name) {
 			continue
 		}

@@ -27,7 +27,7 @@ func (n *node) queued() int {
 		n.t.Fatal(err)
 	}
 	f := strings.Fields(string(out)) // queue, port, waiting, mode, range, dropped, dropped by user, sequence, 1
-	if len(f) < 8 {                  // this means that no process listens yet
+	if len(f) < 8 {                  // no process listens at a queue yet
 		return 0
 	}
 	sequence, err := strconv.Atoi(f[7])

@@ -70,7 +70,7 @@ func TestSuite(t *testing.T) {
 	interpreter := connectivity.NewInterpreter(k, resources, &connectivity.InterpreterConfig{
 		ResetClusterBeforeTestCase: true, VerifyClusterStateBeforeTestCase: true, IgnoreLoopback: true,
 		KubeProbeRetries: 5, JobTimeoutSeconds: 1})
-	// This omits the examples, which Cyclonus also omits by default.
+	// Cyclonus also omits the examples by default.
 	without := []string{generator.TagExample}
 	cases := generator.NewTestCaseGenerator(false, c.IP, namespaces, nil, without).GenerateTestCases()
 	if len(cases) < 100 {

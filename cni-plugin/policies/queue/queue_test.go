@@ -337,7 +337,7 @@ func TestTunnels(t *testing.T) {
 		}
 		_ = wire.SetReadDeadline(time.Now().Add(time.Millisecond))
 		for err := error(nil); err == nil; {
-			_, _, err = wire.ReadFrom(make([]byte, 2000)) // this skips packets from before the rules
+			_, _, err = wire.ReadFrom(make([]byte, 2000)) // skips packets from before the rules
 		}
 		if !arrives() {
 			t.Errorf("with a rate of %d and nobody who judges, a tunnel's packet does not leave the node", rate)

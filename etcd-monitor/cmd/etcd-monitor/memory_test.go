@@ -58,7 +58,7 @@ func TestMemory(t *testing.T) {
 	if racedetector.Enabled {
 		t.Skip("skipped: the client and etcd take minutes with the race detector; make test runs it without")
 	}
-	const limit = 64 << 10 // KiB
+	const limit = 64 << 10 // limit of the program's growth in KiB
 	keys := 30_000
 	if s := os.Getenv("NETCRAQ_MEMORY_KEYS"); s != "" {
 		var err error

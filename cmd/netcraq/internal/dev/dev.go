@@ -62,7 +62,7 @@ type Config struct {
 	Token       string
 }
 
-// Server is a running server.
+// Server is a `netcraq dev` server that was started.
 type Server struct {
 	// PageURL opens the controller's page, once. It is "" if there is no page.
 	PageURL string
@@ -112,7 +112,7 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := s.control(running); err != nil {
 		return nil, err
 	}
-	if err := s.startGateway(ctx); err != nil { // this runs while the switches compile
+	if err := s.startGateway(ctx); err != nil { // the gateway starts while the switches compile
 		return nil, err
 	}
 	if err := s.waitFor(ctx, s.admin.Ready); err != nil {

@@ -15,7 +15,7 @@ import (
 // Durations of a failover test.
 const (
 	calm       = 500 * time.Millisecond // how long calls run before the kill, and after the chain is complete again
-	pause      = time.Millisecond       // pause between two calls
+	pause      = time.Millisecond       // pause of a program between two calls
 	tookTooBad = 30 * time.Second       // timeout for the chain's recovery
 )
 

@@ -25,8 +25,8 @@ const (
 	hostPort = 100 // the edge's port to this machine's programs
 	edgePort = 100 // port of each chain switch to the edge
 
-	// The last bytes of the addresses in devnet.Loopback's block. The last byte of a switch's
-	// address is the switch's number.
+	// Last bytes of addresses in the block of devnet.Loopback. The last byte of a switch's address
+	// is the switch's number.
 	serviceByte    = 100
 	controllerByte = 254
 

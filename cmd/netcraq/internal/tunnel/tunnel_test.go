@@ -103,7 +103,7 @@ func works(t *testing.T, c *Client) {
 	_, _ = rand.Read(sent)
 	go func() {
 		_, _ = conn.Write(sent)
-		_ = conn.(*tls.Conn).CloseWrite() // the other direction continues
+		_ = conn.(*tls.Conn).CloseWrite() // the server can still send to the client
 	}()
 	_ = conn.SetReadDeadline(time.Now().Add(soon))
 	if got, err := io.ReadAll(conn); err != nil || string(got) != string(sent) {
@@ -185,7 +185,7 @@ func dialPlain(t *testing.T, c *Client) net.Conn {
 
 func TestGarbage(t *testing.T) {
 	c := serve(t, func(s *Server) { s.greeting = 2 * time.Second }) // enough for a handshake on a busy machine
-	record := "\x16\x03\x01\xff\xff" + strings.Repeat("a", 1<<16)   // this TLS record is longer than TLS allows
+	record := "\x16\x03\x01\xff\xff" + strings.Repeat("a", 1<<16)   // a TLS record that is longer than TLS allows
 	for name, sent := range map[string]string{
 		"no TLS, with the token": protocol + " node " + testToken + "\n",
 		"HTTP":                   "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -255,7 +255,7 @@ func TestAFloodKeepsOnlyItselfAway(t *testing.T) {
 		flood = append(flood, conn)
 	}
 	for _, conn := range flood[perSource:] {
-		closes(t, conn) // this source already has its maximum of connections
+		closes(t, conn) // the source already has its maximum of connections
 	}
 	works(t, c)
 	for _, conn := range flood {

@@ -39,7 +39,7 @@ func World(t *testing.T, objects ...client.Object) client.Client {
 		&v1alpha1.NetcraqChain{}, &certificates.CertificateSigningRequest{}).WithObjects(objects...).Build()
 }
 
-// Node returns the i-th node.
+// Node returns a Node object with the number i in its name and addresses.
 func Node(i int) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%02d", i)},
 		Spec: corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.244.%d.0/24", i), fmt.Sprintf("fd00:0:0:%d::/64", i)}},
