@@ -350,7 +350,8 @@ func settingsOf(r *agentapi.Record) map[string]string {
 	if hasIPv6(r) {
 		settings[v6+"forwarding"], settings[v6+disableIPv6] = "1", "0"
 	}
-	if _, err := os.Stat(filepath.Join(sysctls, "net", v6)); err == nil { // also if the pod has no IPv6
+	// These settings are made even if the pod has no IPv6.
+	if _, err := os.Stat(filepath.Join(sysctls, "net", v6)); err == nil {
 		settings[v6+"accept_ra"], settings[v6+"accept_redirects"] = "0", "0"
 	}
 	return settings

@@ -590,7 +590,8 @@ func TestChainedCheck(t *testing.T) {
 	sh(t, "ip", "-n", p.space, "link", "set", "eth0", "address", "02:00:00:00:00:01")
 	_, err := n.plug(t, p, "CHECK", n.chained("1.0.0", fmt.Sprintf(`{"cniVersion":"1.0.0","ips":[],
 		"interfaces":[{"name":"eth0","sandbox":%q,"mac":"02:00:00:00:00:01"}]}`, p.rt.NetNS)))
-	check(t, err) // a later plugin has changed the result
+	// CHECK accepts a MAC address that a later plugin has changed.
+	check(t, err)
 	check(t, n.del(t, l, p))
 	n.expectNothingLeft(t)
 }

@@ -147,7 +147,7 @@ func (k *cluster) carriesNothing(p *pod, service netip.Addr, key wire.Key) {
 		})
 		check(k.t, err)
 	}
-	own := netip.MustParseAddr("172.16.0.1") // source address after masquerading; without it, the pod's own
+	own := netip.MustParseAddr("172.16.0.1") // source address of the pod's packets after masquerading
 	leaves := func(expected bool, do func()) bool {
 		return seen(k.t, space, "rack0", own, wire.Port, expected, do) ||
 			!expected && seen(k.t, space, "rack0", p.ip, wire.Port, expected, do)

@@ -131,7 +131,7 @@ func TestFamilies(t *testing.T) {
 						}
 					}
 				}
-				for _, ip := range q.ips { // from the node itself, as kubelet's probes come
+				for _, ip := range q.ips { // kubelet's probes also come from the node itself
 					check(t, talk(t, b.space, q.space, netip.AddrPortFrom(ip, 80)))
 				}
 			}

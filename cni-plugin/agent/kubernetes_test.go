@@ -307,7 +307,8 @@ func TestKubernetes(t *testing.T) {
 	k.wait("wide", "refused", func(c *v1alpha1.NetcraqChain) bool {
 		return meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.ConditionAccepted)
 	})
-	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}})) // it has a key
+	// The chain main still holds a key.
+	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "main"}}))
 	check(t, k.c.Delete(ctx, &v1alpha1.NetcraqChain{ObjectMeta: metav1.ObjectMeta{Name: "wide"}}))
 	until(t, "the chain that was deleted goes", func() error {
 		chains, err := other.Chains(ctx)

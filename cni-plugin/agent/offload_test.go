@@ -23,9 +23,9 @@ const mallory = "mallory!"
 // way is a path on which packets of a pod could reach another receiver.
 type way struct {
 	from    *node  // the pod's node
-	out     string // interface of that node through which the packets leave
-	space   string // namespace in which they would arrive
-	in      string // interface at which they would arrive
+	out     string // interface through which the packets leave the pod's node
+	space   string // namespace in which the packets would arrive
+	in      string // interface at which the packets would arrive
 	targets []netip.Addr
 	// masquerade is the source address with which the packets leave the node. It is not set if this
 	// is the pod's own address.

@@ -69,7 +69,7 @@ func TestAcrossNodes(t *testing.T) {
 		name   string
 		routed bool
 		mode   string
-		route  string // expected in the node's route to the other pods
+		route  string // text that the node's route to the other pods must contain
 	}{
 		{"one link", false, "auto", "via 192.168.0.2 dev eth0"},
 		{"routed", true, "auto", "via 10.244.2.0 dev " + podroutes.Device},
@@ -87,7 +87,8 @@ func TestAcrossNodes(t *testing.T) {
 			for _, pair := range [][2]*pod{{p, q}, {q, p}, {p, r}} {
 				check(t, talk(t, pair[0].space, pair[1].space, netip.AddrPortFrom(pair[1].ip, 80)))
 			}
-			check(t, talk(t, a.space, q.space, netip.AddrPortFrom(q.ip, 80))) // from the node itself, as probes come
+			// Probes also come from the node itself.
+			check(t, talk(t, a.space, q.space, netip.AddrPortFrom(q.ip, 80)))
 			if out, err := exec.Command("ip", "netns", "exec", p.space, "ping", "-c1", "-W3", q.ip.String()).CombinedOutput(); err != nil {
 				t.Errorf("ping: %v\n%s", err, out)
 			}

@@ -271,7 +271,7 @@ func elements(text []byte) (out []element, err error) {
 		return nil, err
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
-	if _, err := d.Token(); err != nil { // {
+	if _, err := d.Token(); err != nil { // reads {
 		return nil, err
 	}
 	for d.More() {
@@ -288,7 +288,7 @@ func elements(text []byte) (out []element, err error) {
 		if out != nil {
 			return nil, errors.New("it has plugins twice")
 		}
-		if _, err := d.Token(); err != nil { // [
+		if _, err := d.Token(); err != nil { // reads [
 			return nil, err
 		}
 		for d.More() {
@@ -305,7 +305,7 @@ func elements(text []byte) (out []element, err error) {
 			end := int(d.InputOffset())
 			out = append(out, element{end - len(raw), end, plugin.Type, raw})
 		}
-		if _, err := d.Token(); err != nil { // ]
+		if _, err := d.Token(); err != nil { // reads ]
 			return nil, err
 		}
 	}

@@ -66,7 +66,7 @@ type Tunnel struct {
 
 // TunnelEnd is the address and the interface at which tunnels end on a node.
 type TunnelEnd struct {
-	Address netip.Addr // the node's address, of either family
+	Address netip.Addr // the node's address, IPv4 or IPv6
 	Uplink  string     // interface at which tunnel packets arrive
 }
 

@@ -33,7 +33,7 @@ type tunnelled struct {
 	others         []Node
 	links          []string // interfaces of the tunnels: to the first and the second node's switch, and for pods
 	vnis           []uint32
-	arrived        []*udptest.Recorder // recorders at these interfaces
+	arrived        []*udptest.Recorder // recorders at the tunnels' interfaces
 	fromPod        func(...[]byte)
 	fromLAN        func(...[]byte)
 	onLAN          *udptest.Recorder

@@ -44,7 +44,8 @@ func benchmarkWorks(t *testing.T, path, endpoint string) {
 		{"stm --total 60 --keys 3", 60},
 		{"stm --total 20 --stm-locker lock-client", 20},
 		{"stm --total 20 --stm-locker lock-rpc", 20},
-		{"watch-latency --put-total 50 --streams 2 --watchers-per-stream 2", 50 + 4*50}, // of puts and of 4 watchers
+		// Each of the 50 puts gets an answer, and each of the 4 watchers gets 50 events.
+		{"watch-latency --put-total 50 --streams 2 --watchers-per-stream 2", 50 + 4*50},
 		{"lease-keepalive --total 50", 50},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

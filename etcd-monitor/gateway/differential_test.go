@@ -196,7 +196,8 @@ func watchAll(t *testing.T, c *grpc.ClientConn) func(revision int64) []seenEvent
 				if <-newest >= revision && len(events) == 0 {
 					return out
 				}
-			case <-time.After(2 * time.Second): // the last revision may have no events, or two messages
+			// The last revision may have no events, or its events may come in two messages.
+			case <-time.After(2 * time.Second):
 				return out
 			}
 		}

@@ -349,7 +349,8 @@ func TestRestart(t *testing.T) {
 func TestNoQuorum(t *testing.T) {
 	t.Parallel()
 	c := etcdtest.New(t, 3, etcdtest.Options{})
-	once := func(endpoint string) *clientv3.Client { // its client makes one attempt, to show the first error
+	// once returns a client that makes only one attempt, so that its first error shows.
+	once := func(endpoint string) *clientv3.Client {
 		return etcdtest.ClientWith(t, clientv3.Config{Endpoints: []string{endpoint}, MaxUnaryRetries: 1})
 	}
 	direct, through := once(c.Endpoints()[0]), once(begin(t, Config{}, c.Endpoints()[0]).Endpoint)

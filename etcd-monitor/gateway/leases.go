@@ -86,7 +86,7 @@ func (g *Gateway) withoutReservedLeases(ctx context.Context, answer []byte) ([]b
 // leaseFilter hides the reserved leases from one stream of keep-alives.
 type leaseFilter struct {
 	g     *Gateway
-	known map[int64]bool // for each lease that the stream has named: whether it is reserved
+	known map[int64]bool // whether each lease that the stream has named is reserved
 }
 
 // refused returns the answer to a client that keeps a reserved lease alive. It returns nil if the

@@ -31,7 +31,9 @@ func Listen(u url.URL, certs transport.TLSInfo) (net.Listener, error) {
 		secure = true
 	case "unix", "unixs":
 		network, address, secure = "unix", u.Host+u.Path, u.Scheme == "unixs"
-		os.Remove(address) // the socket of an ended process; a running one loses only the socket's name
+		// This removes the socket of an ended process. A running process would lose only the
+		// socket's name.
+		os.Remove(address)
 	default:
 		return nil, fmt.Errorf("gateway: listening at %s: the scheme %q is none of http, https, unix, unixs", &u, u.Scheme)
 	}

@@ -56,7 +56,7 @@ func (g *Gateway) look(method string, request []byte) (kind string, at aim) {
 	return path.Base(method), aim{}
 }
 
-// aimOfTxn returns the aim of a transaction.
+// aimOfTxn returns the member that should get a transaction.
 func aimOfTxn(r *pb.TxnRequest) aim {
 	if changes(r) {
 		return aim{to: aWrite}

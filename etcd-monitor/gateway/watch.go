@@ -331,7 +331,7 @@ func (s *watchStream) cancel(r *pb.WatchRequest, q *pb.WatchCancelRequest) error
 func (s *watchStream) progress() {
 	q := &question{stream: s, until: time.Now().Add(progressWait)}
 	s.mu.Lock()
-	s.questions() // from here on, a watch that changes its stream cancels the question
+	s.questions() // from here on, moving a watch to another stream cancels q
 	s.asks = append(s.asks, q)
 	ws := slices.Collect(maps.Values(s.watches))
 	s.mu.Unlock()

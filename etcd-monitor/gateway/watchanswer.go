@@ -10,12 +10,12 @@ import (
 
 // Numbers of fields in WatchResponse, Event and KeyValue (rpc.proto, kv.proto).
 const (
-	watchIDField  protowire.Number = 2  // int64
-	createdField  protowire.Number = 3  // bool
-	canceledField protowire.Number = 4  // bool
-	compactField  protowire.Number = 5  // int64
-	fragmentField protowire.Number = 7  // bool
-	eventsField   protowire.Number = 11 // repeated Event
+	watchIDField  protowire.Number = 2  // an int64 in WatchResponse
+	createdField  protowire.Number = 3  // a bool in WatchResponse
+	canceledField protowire.Number = 4  // a bool in WatchResponse
+	compactField  protowire.Number = 5  // an int64 in WatchResponse
+	fragmentField protowire.Number = 7  // a bool in WatchResponse
+	eventsField   protowire.Number = 11 // repeated Event in WatchResponse
 	eventKeyField protowire.Number = 2  // a KeyValue in Event
 	modField      protowire.Number = 3  // an int64 in KeyValue
 )

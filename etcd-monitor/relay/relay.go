@@ -98,8 +98,8 @@ type Relay struct {
 	mu      sync.Mutex
 	clients map[*conn]bool
 	drained bool
-	running sync.WaitGroup // one for each connection
-	serving sync.WaitGroup // one for each request that this process answers; only goroutines of running add to it
+	running sync.WaitGroup // counts the connections
+	serving sync.WaitGroup // counts the requests that this process answers; only goroutines of running add to it
 }
 
 // New makes a relay. The relay connects to etcd at once, and reconnects when necessary, until Close

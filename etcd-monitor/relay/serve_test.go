@@ -37,7 +37,7 @@ func (m text) MarshalTo(b []byte) (int, error) { return copy(b, m), nil }
 type answers struct {
 	mu      sync.Mutex
 	began   int
-	ended   []error // errors of the contexts with which waiting requests have ended
+	ended   []error // for each waiting request that has ended, the error of its context
 	release chan struct{}
 }
 

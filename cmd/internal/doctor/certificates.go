@@ -81,7 +81,7 @@ func (l *look) certificateFile(c Certificate, path string, must bool) {
 		}
 		name := c.Name
 		if n > 1 {
-			name = "" // the further certificates of a file belong to its issuers
+			name = "" // only the first certificate of a file has the name to check
 		}
 		l.certificate(c.File, cert, name)
 	}

@@ -91,7 +91,7 @@ func (p *plugin) run(ctx context.Context, args []string, std Streams, page bool)
 	err = cmd.Run()
 	var ended *exec.ExitError
 	if errors.As(err, &ended) && ended.ExitCode() > 0 {
-		return ended.ExitCode(), nil // its message is already printed
+		return ended.ExitCode(), nil // the command has already printed its message
 	}
 	if err != nil {
 		return 0, fmt.Errorf("running kubectl: %w", err)

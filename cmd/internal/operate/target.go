@@ -27,7 +27,7 @@ type target struct {
 // key is a key that the user has named, and its KEY_ID.
 type key struct {
 	id   wire.Key
-	name string // name that the user gave; empty if it was a KEY_ID
+	name string // name that the user gave; empty if the user gave a KEY_ID
 }
 
 func (k key) String() string {

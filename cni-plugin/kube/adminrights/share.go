@@ -61,7 +61,7 @@ func (s *Share) wait(r *http.Request) error {
 // listShare makes a node's lists of one kind run one at a time, with a maximum rate and a maximum
 // share of the time.
 type listShare struct {
-	of   time.Duration // how many times its duration each list costs
+	of   time.Duration // a list costs this many times its duration
 	turn chan struct{} // has room for the one list that runs
 	rate *rate.Limiter // limits the rate of lists, however short they are
 	free time.Time     // when the cost of all past lists is paid; only the running list uses this field

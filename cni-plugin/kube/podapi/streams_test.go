@@ -108,7 +108,7 @@ prefixes:
 	blue.ask(open(5, ""), `"code":"permission_denied"`)
 	green.ask(open(1, "/prices/"), `"code":"permission_denied"`)
 	green.ask(`{"id":2,"func":"read","data":{"namespace":"blue","stream":"s1","offset":1}}`, `(rule roles)`)
-	// Keys that the operator permits but etcd does not must never appear.
+	// Keys that etcd itself does not permit must never appear, even if the operator permits them.
 	green.ask(open(3, "/secrets/"), `"made":true`)
 	green.ask(`{"id":4,"func":"read","data":{"stream":"s3","from":"earliest","waitMs":2000}}`, `"records":[]`)
 }

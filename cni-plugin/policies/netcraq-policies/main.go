@@ -138,7 +138,7 @@ func enforce(ctx context.Context, client kubernetes.Interface, agent podaddresse
 			}
 		}()
 	}
-	var writing sync.WaitGroup // must end before the rules are removed
+	var writing sync.WaitGroup // waits for the writer, which must end before the rules are removed
 	defer writing.Wait()
 	defer cancel(nil)
 	ended := make(chan error, 1)

@@ -161,7 +161,8 @@ func (s *sharedEtcd) close() {
 	defer cancel()
 	if s.session != nil {
 		_, _ = s.client.Txn(ctx).If(clientv3.Compare(clientv3.LeaseValue(sharedOwner), "=", s.session.Lease())).
-			Then(clientv3.OpDelete(sharedPrefix, clientv3.WithPrefix())).Commit() // otherwise the next server does it
+			// If this fails, the next server removes the state.
+			Then(clientv3.OpDelete(sharedPrefix, clientv3.WithPrefix())).Commit()
 		_ = s.session.Close()
 	}
 	_ = s.client.Close()

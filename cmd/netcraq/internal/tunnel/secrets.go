@@ -104,7 +104,8 @@ const minToken = 32
 
 // ReadToken reads a token from a file that only its owner may read.
 func ReadToken(path string) (string, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // O_NONBLOCK: a pipe without a writer must not block
+	// With O_NONBLOCK, opening a pipe that has no writer does not block.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err
 	}

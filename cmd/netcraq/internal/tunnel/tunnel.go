@@ -247,7 +247,7 @@ func join(a, b net.Conn) {
 
 // Client connects to the doors of a server.
 type Client struct {
-	Address string // HOST:PORT
+	Address string // address of the server, HOST:PORT
 	TLS     *tls.Config
 	Token   string
 }
