@@ -389,7 +389,7 @@ func setSysctl(path, value string) (changed bool, err error) {
 
 const sysctls = "/proc/sys"
 
-// eachRoute calls do with each of the node's routes to a container.
+// eachRoute calls the function do with each of the node's routes to a container.
 func eachRoute(host netlink.Link, r *agentapi.Record, do func(*netlink.Route) error) error {
 	for _, addr := range r.Addresses {
 		ip := addr.Prefix.Addr()

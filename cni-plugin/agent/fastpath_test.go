@@ -197,7 +197,8 @@ func (k *cluster) testpod(p *pod, as string, args ...string) string {
 	return string(out)
 }
 
-// becomes waits until a client may read a key, or until it may not, as may says.
+// becomes waits until a client may read a key. If the argument may is false, it waits until the
+// client may not.
 func (k *cluster) becomes(c *client.Client, key wire.Key, may bool) {
 	k.t.Helper()
 	until(k.t, fmt.Sprintf("a pod may read: %v", may), func() error {

@@ -149,7 +149,8 @@ func (k *cluster) pod(i int, namespace, account string, asks bool) *pod {
 	return p
 }
 
-// wait waits until is returns true for a chain.
+// wait waits until a chain meets a condition, and returns the chain. The condition is the function
+// is.
 func (k *cluster) wait(name, what string, is func(*v1alpha1.NetcraqChain) bool) *v1alpha1.NetcraqChain {
 	k.t.Helper()
 	c := &v1alpha1.NetcraqChain{}

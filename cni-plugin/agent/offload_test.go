@@ -149,8 +149,8 @@ func udpOf(frame []byte) uint16 {
 	return 14 + 20
 }
 
-// forgedInside reports whether a frame contains a forged packet whose ports satisfy is, directly or
-// inside one or more tunnels of the pods' network.
+// forgedInside reports whether a frame contains a forged packet, directly or inside one or more
+// tunnels of the pods' network. The function is decides by a packet's ports whether it counts.
 func forgedInside(frame []byte, is func(from, to uint16) bool) bool {
 	if len(frame) < 14+20 || !bytes.Contains(frame, []byte(mallory)) {
 		return false

@@ -192,7 +192,7 @@ func (k *keeper) join(c *keepClient, who string, md metadata.MD) error {
 	})
 }
 
-// on calls do with a stream to etcd. It opens the stream if necessary.
+// on calls the function do with a stream to etcd. It opens the stream if necessary.
 func (k *keeper) on(number uint64, who string, md metadata.MD, do func(*keepStream) error) error {
 	name := strconv.FormatUint(number, 10) + " " + who
 	for {

@@ -264,7 +264,7 @@ func exposed(t *testing.T, m *hotkeys.Metrics) string {
 }
 
 // TestMetrics checks that requests are counted by kind, and that errors, read keys and etcd's time
-// are counted. It does so for a forwarded and for a served key-value service.
+// are counted. It tests a gateway that forwards the key-value service, and one that serves it.
 func TestMetrics(t *testing.T) {
 	for way, served := range ways {
 		t.Run(way, func(t *testing.T) {

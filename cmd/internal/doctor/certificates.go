@@ -90,7 +90,8 @@ func (l *look) certificateFile(c Certificate, path string, must bool) {
 	}
 }
 
-// certificate checks a certificate.
+// certificate reports whether a certificate is valid now, for the name if there is one, and for
+// long enough.
 func (l *look) certificate(subject string, c *x509.Certificate, name string) {
 	whose := c.Subject.CommonName
 	if whose == "" {

@@ -138,8 +138,8 @@ func TestFlood(t *testing.T) {
 		n.connects(from, to, 1)
 		return n.queued() > before
 	}
-	// becomes waits until connections are queued for judgement, or are no longer queued, as judged
-	// says.
+	// becomes waits until connections are queued for judgement. If the argument judged is false, it
+	// waits until they are not.
 	becomes := func(from string, to int, judged bool) bool {
 		t.Helper()
 		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {

@@ -83,7 +83,7 @@ etcd answers for them meanwhile.`,
 	return cmd
 }
 
-// withSeals calls what with the sealing keys that etcd stores.
+// withSeals calls the function what with the sealing keys that etcd stores.
 func (o *options) withSeals(ctx context.Context, what func(context.Context, *seal.Keys) error) error {
 	if err := o.checkEtcd(); err != nil {
 		return err
@@ -109,8 +109,8 @@ func (o *options) checkEtcd() error {
 	return nil
 }
 
-// withEtcd calls what with a client of the gateways' etcd and a context that ends after a short
-// time.
+// withEtcd calls the function what with a client of the gateways' etcd. The context ends after a
+// short time.
 func (o *options) withEtcd(ctx context.Context, what func(context.Context, *clientv3.Client) error) error {
 	upstream, err := gateway.Dial(gateway.UpstreamConfig{Endpoints: o.endpoints, TLS: o.towards})
 	if err != nil {
