@@ -113,10 +113,10 @@ type Placement struct {
 // PlacementPolicy says which keys a chain serves.
 type PlacementPolicy string
 
-// DefaultProfile is the width of a value of chains that set none, in bits.
+// DefaultProfile is the width of a value, in bits, for chains that do not set a profile.
 const DefaultProfile = 8192
 
-// The policies.
+// The placement policies.
 const (
 	PlaceHot    PlacementPolicy = "Hot"
 	PlacePinned PlacementPolicy = "Pinned"
@@ -164,7 +164,7 @@ type Member struct {
 	Ready bool `json:"ready"`
 }
 
-// The types of a chain's conditions.
+// The types of conditions in a chain's status.
 const (
 	ConditionAccepted   = "Accepted"
 	ConditionReady      = "Ready"
