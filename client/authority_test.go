@@ -23,7 +23,8 @@ func at(host string) func(*Config) {
 	return func(c *Config) { c.Local, c.Retransmit = netip.AddrPortFrom(netip.MustParseAddr(host), 0), slow }
 }
 
-// TestDenied: an operation without a grant in the key's realm fails at once with ErrDenied.
+// TestDenied checks that an operation without a grant in the key's realm fails at once with
+// ErrDenied.
 func TestDenied(t *testing.T) {
 	const owner, reader, writer, realm, session = 7, 8, 9, 7, 1
 	for _, tc := range []struct {
@@ -69,8 +70,8 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestRefusedCopy: a write is executed, its answer is lost, and a copy that the network made of it
-// is refused. The client must not report that the write was not executed.
+// In TestRefusedCopy, a write is executed, its answer is lost, and a copy that the network made of
+// it is refused. The client must not report that the write was not executed.
 func TestRefusedCopy(t *testing.T) {
 	for _, status := range []wire.Status{wire.NotFound, wire.Denied, wire.BadSession, wire.NoChain, wire.Full,
 		wire.Dirty} {
@@ -97,7 +98,7 @@ func TestRefusedCopy(t *testing.T) {
 	}
 }
 
-// TestOwnAddress: sessions are leased to the address from which the client sends.
+// TestOwnAddress checks that sessions are leased to the address from which the client sends.
 func TestOwnAddress(t *testing.T) {
 	for local, want := range map[string]string{"": "127.0.0.1", "0.0.0.0:0": "127.0.0.1", "127.0.0.9:0": "127.0.0.9"} {
 		hosts := make(chan netip.Addr, 2)
@@ -124,8 +125,8 @@ func TestOwnAddress(t *testing.T) {
 	}
 }
 
-// TestBadSessions: if the switches reject the present sessions, writes continue with other
-// sessions, and are executed once.
+// TestBadSessions checks that if the switches reject the present sessions, writes continue with
+// other sessions, and are executed once.
 func TestBadSessions(t *testing.T) {
 	other := netip.MustParseAddr("127.0.0.5")
 	type world struct {

@@ -160,9 +160,10 @@ func TestRedirect(t *testing.T) {
 	})
 }
 
-// TestLostSwitch: a client whose switch dies silently gets its answer from another one within 50 ms
-// plus the time it waits for an answer. That time follows the measured round trips, and is at least
-// 10 ms. While its switch stays away, the client does not wait for it in every call.
+// TestLostSwitch checks that a client whose switch dies silently gets its answer from another one
+// within 50 ms plus the time it waits for an answer. That time follows the measured round trips,
+// and is at least 10 ms. While its switch stays away, the client does not wait for it in every
+// call.
 func TestLostSwitch(t *testing.T) {
 	const retransmit, aim = 10 * time.Millisecond, 50 * time.Millisecond
 	for _, write := range []bool{false, true} {
@@ -256,9 +257,9 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestNothingLeaves: if the system sends no packet of a write, the write is reported as not
-// executed. Here the client is bound to a loopback address, and the destination is not a loopback
-// address.
+// TestNothingLeaves checks that if the system sends no packet of a write, the write is reported as
+// not executed. Here the client is bound to a loopback address, and the destination is not a
+// loopback address.
 func TestNothingLeaves(t *testing.T) {
 	_, c := start(t, refchain.Config{}, 1, func(cfg *Config) {
 		cfg.Local = netip.MustParseAddrPort("127.0.0.1:0")

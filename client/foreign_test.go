@@ -74,8 +74,8 @@ func (f *forger) serve(t *testing.T, conn *net.UDPConn) {
 	}
 }
 
-// TestForgedReplies: an attacker that knows the requests, but cannot send from an asked address or
-// from the chain's service address, cannot forge answers.
+// TestForgedReplies checks that an attacker that knows the requests, but cannot send from an asked
+// address or from the chain's service address, cannot forge answers.
 func TestForgedReplies(t *testing.T) {
 	f := newForger(t)
 	service, own := addressOf(f.service), addressOf(f.own)
@@ -124,8 +124,8 @@ func TestForgedReplies(t *testing.T) {
 	})
 }
 
-// TestReadNumbers: the first number of reads is unpredictable, because a client recognizes an
-// answer by its number.
+// TestReadNumbers checks that the first number of reads is unpredictable, because a client
+// recognizes an answer by its number.
 func TestReadNumbers(t *testing.T) {
 	listener, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/netcraq/netcraq/client/refchain"
 )
 
-// TestPrompt: answers that are available after sending are received at once, and no more than there
-// were requests. If there never are any, prompt stops trying, except for occasional tries.
+// TestPrompt checks that answers that are available after sending are received at once, and no more
+// than there were requests. If there never are any, prompt stops trying, except for occasional
+// tries.
 func TestPrompt(t *testing.T) {
 	s, err := openSocket(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0), wire.Profile128)
 	if err != nil {
@@ -70,8 +71,8 @@ func TestPrompt(t *testing.T) {
 	}
 }
 
-// TestNow: a request that is not answered at once is abandoned at once, and leaves nothing behind.
-// An answer at once equals the answer of Get.
+// TestNow checks that a request that is not answered at once is abandoned at once, and leaves
+// nothing behind. An answer at once equals the answer of Get.
 func TestNow(t *testing.T) {
 	chain, c := start(t, refchain.Config{}, 1, nil)
 	put, err := c.Put(within(t, 5*time.Second), key(1), []byte("a"))

@@ -20,8 +20,8 @@ func TestInvariants(t *testing.T) {
 	}
 }
 
-// TestSameEventsSameActions: a machine's actions depend only on the events and the seed, so that
-// the simulator can replay a failing seed.
+// TestSameEventsSameActions checks that a machine's actions depend only on the events and the seed,
+// so that the simulator can replay a failing seed.
 func TestSameEventsSameActions(t *testing.T) {
 	trace := func() string {
 		var log bytes.Buffer

@@ -207,7 +207,7 @@ func TestUse(t *testing.T) {
 	}
 }
 
-// TestHidden: a program cannot see the project's own keys, just as through a gateway.
+// TestHidden checks that a program cannot see the project's own keys, just as through a gateway.
 func TestHidden(t *testing.T) {
 	w := newWorld(t, refchain.Config{})
 	w.place("/k")
@@ -240,7 +240,8 @@ func TestHidden(t *testing.T) {
 	}
 }
 
-// TestRefused: New fails for a program that lacks a right, and the error names the right.
+// TestRefused checks that New fails for a program that lacks a right, and the error names the
+// right.
 func TestRefused(t *testing.T) {
 	w := newWorld(t, refchain.Config{})
 	ctx := t.Context()
@@ -311,8 +312,8 @@ func TestRefused(t *testing.T) {
 
 func second[A any](_ A, err error) error { return err }
 
-// TestCloseLeavesNothing: after the etcd client is closed, no goroutine of this package and no
-// connection to the controller remains. The same holds after New has failed.
+// TestCloseLeavesNothing checks that after the etcd client is closed, no goroutine of this package
+// and no connection to the controller remains. The same holds after New has failed.
 func TestCloseLeavesNothing(t *testing.T) {
 	w := newWorld(t, refchain.Config{Members: 3})
 	ctx := t.Context()
@@ -361,8 +362,9 @@ func TestCloseLeavesNothing(t *testing.T) {
 	poll.Until(t, 20*time.Second, "all goroutines have ended", func() bool { return ours() <= before })
 }
 
-// TestDenied: if the switches do not let a program's host write, its writes fail and write nothing,
-// and the key stays in the network. If its host may not even read, etcd answers its reads.
+// TestDenied checks that if the switches do not let a program's host write, its writes fail and
+// write nothing, and the key stays in the network. If its host may not even read, etcd answers its
+// reads.
 func TestDenied(t *testing.T) {
 	w := newWorld(t, refchain.Config{Members: 3})
 	ctx := t.Context()
@@ -403,8 +405,8 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestMixed: histories of programs without a gateway and of a gateway's clients are linearizable in
-// keys, values, versions and revisions. The network is bad, keys are placed and removed, and
+// In TestMixed, histories of programs without a gateway and of a gateway's clients are linearizable
+// in keys, values, versions and revisions. The network is bad, keys are placed and removed, and
 // programs and gateways crash in turn.
 func TestMixed(t *testing.T) {
 	total := 6 * time.Second

@@ -150,8 +150,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestMovedBefore: a Put and a Delete long after a move succeed. Those that were under way during
-// the move fail with an unknown outcome.
+// TestMovedBefore checks that a Put and a Delete long after a move succeed. Those that were under
+// way during the move fail with an unknown outcome.
 func TestMovedBefore(t *testing.T) {
 	x := newBed(t, 0)
 	n := x.names(t)
@@ -204,8 +204,8 @@ func TestMovedBefore(t *testing.T) {
 	}
 }
 
-// TestMovesUnderLoad: counters are incremented by CAS while their keys move all the time, over a
-// network that duplicates packets. No increment is lost or counted twice.
+// TestMovesUnderLoad checks that counters are incremented by CAS while their keys move all the
+// time, over a network that duplicates packets. No increment is lost or counted twice.
 func TestMovesUnderLoad(t *testing.T) {
 	x := newBed(t, 0.3)
 	ctx := within(t)
@@ -265,7 +265,8 @@ func TestMovesUnderLoad(t *testing.T) {
 	t.Logf("%d increments, %d unknown", sure.Load(), unknown.Load())
 }
 
-// TestControllerDown: calls for cached keys succeed, and other calls fail with a clear error.
+// TestControllerDown checks that calls for cached keys succeed, and other calls fail with a clear
+// error.
 func TestControllerDown(t *testing.T) {
 	x := newBed(t, 0)
 	n := x.names(t)
@@ -309,8 +310,8 @@ func TestControllerDown(t *testing.T) {
 	}
 }
 
-// TestNoSessionsYet: while the controller answers that it cannot lease sessions, a call waits until
-// its context ends, which is longer than for a controller that does not answer.
+// TestNoSessionsYet checks that while the controller answers that it cannot lease sessions, a call
+// waits until its context ends, which is longer than for a controller that does not answer.
 func TestNoSessionsYet(t *testing.T) {
 	x := newBed(t, 0)
 	target, err := url.Parse(x.URL())
@@ -344,8 +345,8 @@ func TestNoSessionsYet(t *testing.T) {
 	}
 }
 
-// TestAbsent: a linearizable read of an absent key asks the controller each time, an eventual one
-// does not. Concurrent reads share requests.
+// TestAbsent checks that a linearizable read of an absent key asks the controller each time, an
+// eventual one does not. Concurrent reads share requests.
 func TestAbsent(t *testing.T) {
 	x := newBed(t, 0)
 	n := x.names(t)

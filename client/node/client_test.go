@@ -59,7 +59,7 @@ func TestServerNeverComes(t *testing.T) {
 	}
 }
 
-// TestWaitsAloud: a program that waits for its server logs it once.
+// TestWaitsAloud checks that a program that waits for its server logs it once.
 func TestWaitsAloud(t *testing.T) {
 	var log bytes.Buffer
 	before := slog.Default()

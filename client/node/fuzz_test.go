@@ -8,8 +8,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// FuzzAnswers: no answer of a server causes a panic. The fast parser of ids agrees with JSON. A
-// watch reports the newest event of each key exactly once.
+// FuzzAnswers checks that no answer of a server causes a panic. The fast parser of ids agrees with
+// JSON. A watch reports the newest event of each key exactly once.
 func FuzzAnswers(f *testing.F) {
 	for _, line := range []string{
 		`{"id":1,"data":{"version":"1.1"}}`,

@@ -41,7 +41,7 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-// TestLeasesEnd: a cursor that never changes, and a server that is older, end the call.
+// TestLeasesEnd checks that a cursor that never changes, and a server that is older, end the call.
 func TestLeasesEnd(t *testing.T) {
 	f, old := newFake(t).start(), false
 	f.hook = func(p *peer, r nodeapi.Request) bool {

@@ -169,8 +169,8 @@ func (h *hostile) read(t testing.TB) (got []string, err error) {
 	}
 }
 
-// TestHostileMemory: if a server passes invalid memory, the reader returns an error, reads nothing
-// else, and ends.
+// TestHostileMemory checks that if a server passes invalid memory, the reader returns an error,
+// reads nothing else, and ends.
 func TestHostileMemory(t *testing.T) {
 	if got, err := newHostile(t).read(t); err != nil || fmt.Sprint(got) != "[ab cd ef]" {
 		t.Fatalf("what is right is read as %q, %v", got, err)
@@ -229,7 +229,7 @@ func TestHostileMemory(t *testing.T) {
 	}
 }
 
-// TestHostileNumbers: objects with impossible numbers count as missing.
+// TestHostileNumbers checks that objects with impossible numbers count as missing.
 func TestHostileNumbers(t *testing.T) {
 	for _, number := range []uint64{1<<64 - 1, 1<<63 - 1, 1 << 63, 1 << 32} {
 		h := newHostile(t)
@@ -245,8 +245,8 @@ func TestHostileNumbers(t *testing.T) {
 	}
 }
 
-// TestHostileBytes: whatever the memory contains, a reader ends, and returns only errors that are
-// documented.
+// TestHostileBytes checks that whatever the memory contains, a reader ends, and returns only errors
+// that are documented.
 func TestHostileBytes(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 0))
 	refused := 0
@@ -276,9 +276,9 @@ func TestHostileBytes(t *testing.T) {
 	}
 }
 
-// FuzzMemory: a reader ends with a documented error, and leaves no memory mapped, whatever the
-// descriptors of a subscription contain, even if it changes while it is read, and whatever the
-// answer says about them.
+// FuzzMemory checks that a reader ends with a documented error, and leaves no memory mapped,
+// whatever the descriptors of a subscription contain, even if it changes while it is read, and
+// whatever the answer says about them.
 func FuzzMemory(f *testing.F) {
 	valid := newHostile(f)
 	whole := uint64(len(valid.segment))

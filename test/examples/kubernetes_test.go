@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// TestKubernetes: Kubernetes' strict decoder accepts the Deployment, and its pods find the node
-// API.
+// TestKubernetes checks that Kubernetes' strict decoder accepts the Deployment, and its pods find
+// the node API.
 func TestKubernetes(t *testing.T) {
 	const folder = "../../examples/kubernetes/"
 	text, err := os.ReadFile(folder + "deployment.yaml")

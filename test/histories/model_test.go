@@ -6,7 +6,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// TestModel: the model accepts exactly what etcd does.
+// TestModel checks that the model accepts exactly what etcd does.
 func TestModel(t *testing.T) {
 	put := func(v string, rev int64) porcupine.Operation {
 		return porcupine.Operation{Input: keyInput{key: "k", write: true, there: true, value: v},

@@ -94,7 +94,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestHeavy: a heavy requirement of the client would be found.
+// In TestHeavy, a heavy requirement of the client would be found.
 func TestHeavy(t *testing.T) {
 	proxy := t.TempDir()
 	publish(t, proxy, "api", "")

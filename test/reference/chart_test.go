@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/internal/refpage"
 )
 
-// TestChart: the page has every value of the Helm chart that has a comment. A value without a
-// comment must be below one with a comment.
+// TestChart checks that the page has every value of the Helm chart that has a comment. A value
+// without a comment must be below one with a comment.
 func TestChart(t *testing.T) {
 	const source = "cni-plugin/deploy/chart/values.yaml"
 	text, err := os.ReadFile(root + "/" + source)

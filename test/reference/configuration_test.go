@@ -13,8 +13,8 @@ import (
 // unitLine is a setting of a systemd unit.
 var unitLine = regexp.MustCompile(`(?m)^(Description|ConditionPathExists|ExecStart|EnvironmentFile)=(.*)$`)
 
-// TestConfiguration: the page has the configuration files of the programs, as packages install
-// them.
+// TestConfiguration checks that the page has the configuration files of the programs, as packages
+// install them.
 func TestConfiguration(t *testing.T) {
 	const files = root + "/mk/release/files/"
 	var page strings.Builder

@@ -31,8 +31,8 @@ var eventPrefixes = map[string]string{
 	"switch":     "Switches",
 }
 
-// TestEvents: api/admin.EventTypes has exactly the events that the controller emits, and the page
-// has all of them.
+// TestEvents checks that api/admin.EventTypes has exactly the events that the controller emits, and
+// the page has all of them.
 func TestEvents(t *testing.T) {
 	emitted := emittedEvents(t)
 	if len(emitted) < 50 {

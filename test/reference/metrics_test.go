@@ -41,7 +41,7 @@ type section struct {
 // metric is a row of the page.
 type metric struct{ name, labels, help string }
 
-// TestMetrics: the page has every metric that the code declares.
+// TestMetrics checks that the page has every metric that the code declares.
 func TestMetrics(t *testing.T) {
 	var page strings.Builder
 	page.WriteString(refpage.Head("Metrics", "the declarations of metrics in the code",

@@ -26,7 +26,7 @@ var (
 	p4Restriction = regexp.MustCompile(`^@(?:entry|action)_restriction\("(.*)"\)$`)
 )
 
-// TestP4Program: the page has the parts of the P4 program that a controller sees.
+// TestP4Program checks that the page has the parts of the P4 program that a controller sees.
 func TestP4Program(t *testing.T) {
 	var infos []*p4.P4Info
 	for _, profile := range profiles {

@@ -18,7 +18,7 @@ var programs = []struct{ name, module, of, story string }{
 	{"etcd-monitor", ".", "./etcd-monitor/cmd/etcd-monitor", "[Hot etcd keys](../etcd.md) explains the gateway"},
 }
 
-// TestPrograms: the page has the help of every program that netcraq does not contain.
+// TestPrograms checks that the page has the help of every program that netcraq does not contain.
 func TestPrograms(t *testing.T) {
 	var page strings.Builder
 	page.WriteString(refpage.Head("The other programs", "the flags of the programs",

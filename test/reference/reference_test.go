@@ -18,7 +18,8 @@ import (
 
 const root = "../.."
 
-// TestErrors: the page has every error code of the node API, with the comment next to it.
+// TestErrors checks that the page has every error code of the node API, with the comment next to
+// it.
 func TestErrors(t *testing.T) {
 	const source = "api/nodeapi/node.go"
 	var page strings.Builder
@@ -67,7 +68,7 @@ func constants(t *testing.T, source, of string) (all []constant) {
 // event matches a constant in events.p4, with the comment next to it.
 var event = regexp.MustCompile(`(?m)^const bit<8> EVENT_(\w+) += (\d+);(?: +// (.*))?$`)
 
-// TestCounters: the page has every event that a switch counts.
+// TestCounters checks that the page has every event that a switch counts.
 func TestCounters(t *testing.T) {
 	const source = "p4src/include/events.p4"
 	text, err := os.ReadFile(root + "/" + source)

@@ -94,8 +94,9 @@ func (s *asBytes) Txn(ctx context.Context, q *pb.TxnRequest) (*pb.TxnResponse, e
 	return do(ctx, s, txnMethod, q, new(pb.TxnResponse), s.Server.Txn)
 }
 
-// TestPassFenced: a passed write does nothing at etcd if a key that it may change was placed and
-// this gateway does not know that yet. Then the server serves the write, under the key's guard.
+// TestPassFenced checks that a passed write does nothing at etcd if a key that it may change was
+// placed and this gateway does not know that yet. Then the server serves the write, under the key's
+// guard.
 func TestPassFenced(t *testing.T) {
 	slots := newMemory(128)
 	g := newLive(t, startEtcd(t), slots, nil)

@@ -409,8 +409,8 @@ func TestFakeEtcd(t *testing.T) {
 	}
 }
 
-// TestWords: etcd and gRPC return the errors that the simulator uses in place of answers, and the
-// server classifies them correctly.
+// TestWords checks that etcd and gRPC return the errors that the simulator uses in place of
+// answers, and the server classifies them correctly.
 func TestWords(t *testing.T) {
 	for _, err := range refusals {
 		if !etcderrors.Definite(err) || !etcderrors.Definite(rpctypes.Error(err)) {

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// TestDetach: detached work has ten seconds, but at most two after its caller has left. Another
-// request may wait for it, and a member that does not answer now will probably not answer later.
+// TestDetach checks that detached work has ten seconds, but at most two after its caller has left.
+// Another request may wait for it, and a member that does not answer now will probably not answer
+// later.
 func TestDetach(t *testing.T) {
 	for _, c := range []struct {
 		name        string

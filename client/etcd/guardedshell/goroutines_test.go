@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestGoroutines: work that begins during Close causes no race (-race checks this), and Close waits
-// for work that began earlier.
+// TestGoroutines checks that work that begins during Close causes no race (-race checks this), and
+// Close waits for work that began earlier.
 func TestGoroutines(t *testing.T) {
 	for range 200 {
 		g := NewGoroutines()

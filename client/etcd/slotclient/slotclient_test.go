@@ -177,8 +177,8 @@ func TestFollow(t *testing.T) {
 	ch.Evict(placement.Key{Name: "late"}, placement.Forged, "") // does nothing
 }
 
-// TestForgedIsTold: a forged slot is logged once for each placement. The controller is asked once a
-// second at most, however often the slot is found.
+// TestForgedIsTold checks that a forged slot is logged once for each placement. The controller is
+// asked once a second at most, however often the slot is found.
 func TestForgedIsTold(t *testing.T) {
 	var mu sync.Mutex
 	asked := 0

@@ -18,8 +18,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestHostileServer: if a server sends answers without a request, with descriptors or without end,
-// the client closes the connection and leaves no descriptor open.
+// TestHostileServer checks that if a server sends answers without a request, with descriptors or
+// without end, the client closes the connection and leaves no descriptor open.
 func TestHostileServer(t *testing.T) {
 	for name, send := range map[string]func(nc *net.UnixConn, fd int) error{
 		"descriptors for nobody": func(nc *net.UnixConn, fd int) error {

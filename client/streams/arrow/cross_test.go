@@ -21,10 +21,10 @@ import (
 // pythonVariable names a Python that has pyarrow: make test-arrow-go sets it.
 const pythonVariable = "NETCRAQ_ARROW_PYTHON"
 
-// TestPython: batches written by the Python library are read here, and batches written here are
-// read in Python, with equal values and schemas, from records and from files. The batches have all
-// supported types, slices, and 60 random combinations of types and values. Both sides compare with
-// files in Arrow's own format. $NETCRAQ_ARROW_SEED is the random seed.
+// TestPython checks that batches written by the Python library are read here, and batches written
+// here are read in Python, with equal values and schemas, from records and from files. The batches
+// have all supported types, slices, and 60 random combinations of types and values. Both sides
+// compare with files in Arrow's own format. $NETCRAQ_ARROW_SEED is the random seed.
 func TestPython(t *testing.T) {
 	python := os.Getenv(pythonVariable)
 	if python == "" {

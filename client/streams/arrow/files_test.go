@@ -46,8 +46,8 @@ func sharedBytes(t *testing.T, kind string) (own, ofFile int) {
 	return own, ofFile
 }
 
-// TestChain: a batch that was built in files passes through steps that project it, slice it, and
-// add a column. No step copies existing data, and all steps have the same memory.
+// TestChain checks that a batch that was built in files passes through steps that project it, slice
+// it, and add a column. No step copies existing data, and all steps have the same memory.
 func TestChain(t *testing.T) {
 	const steps, rows = 4, 20_000
 	w := newWorld(t)
@@ -152,8 +152,9 @@ func copyOf(t *testing.T, b arrow.RecordBatch) arrow.RecordBatch {
 
 func noFile(fileName) (*Mapped, error) { return nil, garbage("there is no file") }
 
-// TestPassedOnWithoutACopy: a batch of 8 MiB is passed on. The program's own memory does not grow
-// by its size, the counters of copies do not change, and the program has no private page of it.
+// In TestPassedOnWithoutACopy, a batch of 8 MiB is passed on. The program's own memory does not
+// grow by its size, the counters of copies do not change, and the program has no private page of
+// it.
 func TestPassedOnWithoutACopy(t *testing.T) {
 	const size, times = 8 << 20, 20
 	w := newWorld(t)
@@ -295,8 +296,8 @@ func TestAllocator(t *testing.T) {
 	noneMapped(t, ofFile)
 }
 
-// TestAllocatorOfTwoBatches: memory that a builder still writes to stays writable when another
-// batch in the same file is sent.
+// TestAllocatorOfTwoBatches checks that memory that a builder still writes to stays writable when
+// another batch in the same file is sent.
 func TestAllocatorOfTwoBatches(t *testing.T) {
 	w := newWorld(t)
 	c := w.client()
@@ -334,8 +335,8 @@ func TestAllocatorOfTwoBatches(t *testing.T) {
 	a.Close()
 }
 
-// TestFilesAreGivenBack: files are deleted when no record refers to them and no one holds them.
-// Released files are unmapped, and the server keeps no requests for them.
+// TestFilesAreGivenBack checks that files are deleted when no record refers to them and no one
+// holds them. Released files are unmapped, and the server keeps no requests for them.
 func TestFilesAreGivenBack(t *testing.T) {
 	w := newWorld(t)
 	c := w.client()
@@ -400,8 +401,8 @@ func TestFilesAreGivenBack(t *testing.T) {
 	}
 }
 
-// TestHostileReferences: references to a file that does not exist, is not sealed, belongs to
-// another namespace, or is too short are refused.
+// TestHostileReferences checks that references to a file that does not exist, is not sealed,
+// belongs to another namespace, or is too short are refused.
 func TestHostileReferences(t *testing.T) {
 	w := newWorld(t)
 	c := w.client()
@@ -467,8 +468,8 @@ func TestHostileReferences(t *testing.T) {
 	}
 }
 
-// TestCache: if several callers want the same batch, one of them decodes it, and all get the same
-// memory. If that caller fails, the next one decodes it.
+// TestCache checks that if several callers want the same batch, one of them decodes it, and all get
+// the same memory. If that caller fails, the next one decodes it.
 func TestCache(t *testing.T) {
 	w := newWorld(t)
 	want := all(t)
@@ -517,8 +518,8 @@ func TestCache(t *testing.T) {
 	noneMapped(t, ofFile)
 }
 
-// TestServerIsGone: mapped files stay valid when the server is gone. When a server is back, its
-// files can be opened.
+// TestServerIsGone checks that mapped files stay valid when the server is gone. When a server is
+// back, its files can be opened.
 func TestServerIsGone(t *testing.T) {
 	w := newWorld(t)
 	files := w.files()

@@ -113,8 +113,8 @@ func tried(data []byte, known *schemas, trusted bool) (err error, wrong any) {
 	return nil, nil
 }
 
-// TestHostileRecords: a record is not trusted. It is either decoded or refused, and only its own
-// bytes are read.
+// TestHostileRecords checks that a record is not trusted. It is either decoded or refused, and only
+// its own bytes are read.
 func TestHostileRecords(t *testing.T) {
 	good := records(t)
 	all := good[0]
@@ -182,7 +182,7 @@ var needsLook = map[string]bool{"strings": true, "large": true, "binary": true, 
 
 func columnName(i int, t testing.TB) string { return all(t).ColumnName(i) }
 
-// TestHostileSchemas: reading any schema ends, within its limits of memory.
+// TestHostileSchemas checks that reading any schema ends, within its limits of memory.
 func TestHostileSchemas(t *testing.T) {
 	good, err := writeSchema(all(t).Schema())
 	if err != nil {
@@ -219,9 +219,9 @@ func TestHostileSchemas(t *testing.T) {
 	}
 }
 
-// TestHostileBody: if a schema's message announces a body, it is refused before arrow-go allocates
-// memory for it, for example 2^40 bytes. The same holds if the table's list of fields ends within
-// the entry of the body's length, which arrow-go's FlatBuffers still reads.
+// In TestHostileBody, if a schema's message announces a body, it is refused before arrow-go
+// allocates memory for it, for example 2^40 bytes. The same holds if the table's list of fields
+// ends within the entry of the body's length, which arrow-go's FlatBuffers still reads.
 func TestHostileBody(t *testing.T) {
 	good, err := writeSchema(all(t).Schema())
 	if err != nil {
@@ -282,8 +282,8 @@ func TestHostileDecimals(t *testing.T) {
 	}
 }
 
-// TestHostileSchemaThatIsSmall: a schema of some KiB that would expand to 2^60 columns is refused,
-// and so are types that are nested too deeply.
+// TestHostileSchemaThatIsSmall checks that a schema of some KiB that would expand to 2^60 columns
+// is refused, and so are types that are nested too deeply.
 func TestHostileSchemaThatIsSmall(t *testing.T) {
 	// Both children of each struct are the same next struct.
 	deep := arrow.DataType(arrow.StructOf(arrow.Field{Name: "a", Type: arrow.PrimitiveTypes.Int8}))
@@ -349,8 +349,8 @@ func manyTimes(t testing.TB, columns, values int) []byte {
 	return e.record()
 }
 
-// TestRecordOfTheSameManyTimes: the time to check a record is proportional to its size, not to the
-// number of references to the same buffer.
+// TestRecordOfTheSameManyTimes checks that the time to check a record is proportional to its size,
+// not to the number of references to the same buffer.
 func TestRecordOfTheSameManyTimes(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
 		record := manyTimes(t, 60, 10_000)
@@ -378,7 +378,8 @@ func TestRecordOfTheSameManyTimes(t *testing.T) {
 	}
 }
 
-// TestSchemasAreForgotten: the memory for known schemas is bounded, whatever their sizes.
+// TestSchemasAreForgotten checks that the memory for known schemas is bounded, whatever their
+// sizes.
 func TestSchemasAreForgotten(t *testing.T) {
 	known := &schemas{}
 	for i := range 20 {
@@ -403,7 +404,7 @@ func TestSchemasAreForgotten(t *testing.T) {
 	}
 }
 
-// FuzzRecord: no input causes a panic or a read beyond its bytes.
+// FuzzRecord checks that no input causes a panic or a read beyond its bytes.
 func FuzzRecord(f *testing.F) {
 	for _, record := range records(f) {
 		f.Add(record, false)

@@ -14,8 +14,8 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestBatches: batches are read as they were written, by pull and by push, with many times as many
-// records as fit into the ring. By push they are in the node's memory.
+// TestBatches checks that batches are read as they were written, by pull and by push, with many
+// times as many records as fit into the ring. By push they are in the node's memory.
 func TestBatches(t *testing.T) {
 	w := newWorld(t)
 	c := w.client()
@@ -83,8 +83,8 @@ func ofOneObject(t *testing.T, stallMillis int) (*Writer, *Reader, *Item) {
 	return writer, r, next(t, r)
 }
 
-// TestBatchHoldsItsObject: while the program holds a batch or one of its columns, the node cannot
-// reuse the object that contains it, even if the reader continues or is closed.
+// TestBatchHoldsItsObject checks that while the program holds a batch or one of its columns, the
+// node cannot reuse the object that contains it, even if the reader continues or is closed.
 func TestBatchHoldsItsObject(t *testing.T) {
 	writer, r, first := ofOneObject(t, 3_600_000)
 	kept := array.NewSlice(first.Batch.Column(0), 1, 40).(*array.Int64)
@@ -116,8 +116,8 @@ func TestBatchHoldsItsObject(t *testing.T) {
 	noneMapped(t, ofSegment)
 }
 
-// TestBatchThatWasHeldForTooLong: if the node has overwritten a held batch, Valid and the reader's
-// Next report it.
+// TestBatchThatWasHeldForTooLong checks that if the node has overwritten a held batch, Valid and
+// the reader's Next report it.
 func TestBatchThatWasHeldForTooLong(t *testing.T) {
 	writer, r, item := ofOneObject(t, 50)
 	if !item.Valid() {
@@ -142,7 +142,8 @@ func TestBatchThatWasHeldForTooLong(t *testing.T) {
 	}
 }
 
-// TestGarbageInAStream: a record that is not a batch causes an error, and the next record is read.
+// TestGarbageInAStream checks that a record that is not a batch causes an error, and the next
+// record is read.
 func TestGarbageInAStream(t *testing.T) {
 	w := newWorld(t)
 	c := w.client()

@@ -54,7 +54,7 @@ func memory(t *testing.T) (segments, pages int) {
 	return segments, pages
 }
 
-// TestCrowd: 50 consumers come and go while records are appended to two partitions. Some end
+// In TestCrowd, 50 consumers come and go while records are appended to two partitions. Some end
 // without closing, some stop reading. Each gets its records in order and without a gap, none delays
 // another, and nothing of them remains when they have gone. There is always one segment for each
 // partition, and at most one cursor page for each subscription.

@@ -121,9 +121,9 @@ func (s *served) append(ctx context.Context, partition int, next *uint64, n, siz
 	return appended
 }
 
-// TestMemoryOfACrowd: each consumer adds one cursor page to the memory that the server reports for
-// streams, and one page to what the server shares. The server's private memory grows only by what
-// connections need. When the consumers have gone, all three are as before.
+// TestMemoryOfACrowd checks that each consumer adds one cursor page to the memory that the server
+// reports for streams, and one page to what the server shares. The server's private memory grows
+// only by what connections need. When the consumers have gone, all three are as before.
 func TestMemoryOfACrowd(t *testing.T) {
 	const (
 		crowd       = 50

@@ -436,8 +436,8 @@ func TestName(t *testing.T) {
 	})
 }
 
-// TestMissedIsToldLater: a named consumer's first batch says what the consumer missed, even if an
-// earlier reader of that name was closed before its first batch.
+// TestMissedIsToldLater checks that a named consumer's first batch says what the consumer missed,
+// even if an earlier reader of that name was closed before its first batch.
 func TestMissedIsToldLater(t *testing.T) {
 	both(t, func(t *testing.T, pull bool) {
 		w := newWorld(t)
@@ -526,7 +526,8 @@ func TestLeaks(t *testing.T) {
 	}
 }
 
-// TestHold: a held record is not overwritten, even after its reader has read on or was closed.
+// TestHold checks that a held record is not overwritten, even after its reader has read on or was
+// closed.
 func TestHold(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
@@ -595,8 +596,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestHeldForTooLong: the node takes back a record that is held for longer than the stream allows,
-// and the reader reports that.
+// TestHeldForTooLong checks that the node takes back a record that is held for longer than the
+// stream allows, and the reader reports that.
 func TestHeldForTooLong(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)
@@ -633,8 +634,8 @@ func TestHeldForTooLong(t *testing.T) {
 	}
 }
 
-// TestWaitedForAgain: a reader still holds a record that the server took back. When it reads on,
-// the producer waits for it again, as for other readers.
+// TestWaitedForAgain checks that a reader still holds a record that the server took back. When it
+// reads on, the producer waits for it again, as for other readers.
 func TestWaitedForAgain(t *testing.T) {
 	w := newWorld(t)
 	c, ctx := w.client(), soon(t)

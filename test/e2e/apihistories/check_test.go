@@ -156,8 +156,8 @@ func early(h *history, what func(operation) bool) operation {
 	return h.Operations[slices.IndexFunc(h.Operations, what)]
 }
 
-// TestWrongHistories: each history that a correct cluster cannot have is found, with the right
-// description.
+// TestWrongHistories checks that each history that a correct cluster cannot have is found, with the
+// right description.
 func TestWrongHistories(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil func(*testing.T, *history)
@@ -279,8 +279,8 @@ func TestWrongHistories(t *testing.T) {
 	}
 }
 
-// TestExcused: during a fault of its server's node a watch may be late, and for some seconds after
-// the fault.
+// TestExcused checks that during a fault of its server's node a watch may be late, and for some
+// seconds after the fault.
 func TestExcused(t *testing.T) {
 	h := sound(7, 300)
 	s := h.Sessions[0]
@@ -306,7 +306,8 @@ func TestExcused(t *testing.T) {
 	}
 }
 
-// TestGap: the longest time without a write is reported with the last mark before its end.
+// TestGap checks that the longest time without a write is reported with the last mark before its
+// end.
 func TestGap(t *testing.T) {
 	h := sound(7, 300)
 	last := h.Operations[len(h.Operations)-1].End
@@ -321,7 +322,7 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// TestKept: a stored history gives the same report.
+// TestKept checks that a stored history gives the same report.
 func TestKept(t *testing.T) {
 	h := sound(7, 300)
 	h.Ended = time.Minute

@@ -34,9 +34,9 @@ const generation = 8 * time.Second
 // chains, and some are removed and added again.
 var kindsOfName = []string{"stays", "wanders", "wanders-too", "comes-and-goes", "goes-and-comes"}
 
-// TestAdversary: clients that know keys by name continue while an adversary does everything to the
-// network at once. Clients are stopped for longer than their sessions last, and then continue. The
-// leading one of two controllers is killed or stopped, at any point of moves, removals and
+// In TestAdversary, clients that know keys by name continue while an adversary does everything to
+// the network at once. Clients are stopped for longer than their sessions last, and then continue.
+// The leading one of two controllers is killed or stopped, at any point of moves, removals and
 // recoveries. Keys are moved, removed and added all the time. Members of chains are killed or cut
 // off, and brought in again. A switch outside the chains comes and goes. The cables lose, double
 // and reorder frames. The clients' own reports say what was executed, and must be linearizable.

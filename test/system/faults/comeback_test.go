@@ -110,7 +110,7 @@ func whole(c *lab.Controller) bool {
 	return ch.Short() == 0 && ch.Ready
 }
 
-// TestComesBack: the chain gives up a switch that is stopped for a while, one that is killed and
+// In TestComesBack, the chain gives up a switch that is stopped for a while, one that is killed and
 // restarted, and one that is cut off from the controller. Each becomes a member again without a
 // command. Meanwhile the chain reports that it is short. A switch that an operator has excluded
 // stays out.
@@ -220,9 +220,9 @@ func TestComesBackAfterANewController(t *testing.T) {
 	}
 }
 
-// TestComesBackInOneOfTwoChains: one chain has given up a switch that is still a member of another
-// chain. The switch holds old values of the first chain, and can only be emptied as a whole. So the
-// other chain gives it up for a moment.
+// In TestComesBackInOneOfTwoChains, one chain has given up a switch that is still a member of
+// another chain. The switch holds old values of the first chain, and can only be emptied as a
+// whole. So the other chain gives it up for a moment.
 func TestComesBackInOneOfTwoChains(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return

@@ -127,7 +127,7 @@ type tally struct {
 	prompt                                int64 // those that were answered without waiting
 }
 
-// TestGateways: two gateways in front of an etcd of three members read and write keys, which are
+// In TestGateways, two gateways in front of an etcd of three members read and write keys, which are
 // placed in real switches and removed again. Meanwhile one gateway, one switch and one etcd member
 // fail. The gateway gets a successor, and the member comes back. The clients' history must be
 // linearizable in keys, values, versions and revisions. `make gateways` is the long run.

@@ -23,10 +23,10 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestNodeAPI: programs use the node API at two nodes during faults. The nodes' servers are killed
-// or stopped, members of chains are killed or cut off and brought in again, the leading one of two
-// controllers is killed or stopped, keys are moved from chain to chain, and cables lose, double and
-// reorder frames, all at once. Afterwards these must hold:
+// In TestNodeAPI, programs use the node API at two nodes during faults. The nodes' servers are
+// killed or stopped, members of chains are killed or cut off and brought in again, the leading one
+// of two controllers is killed or stopped, keys are moved from chain to chain, and cables lose,
+// double and reorder frames, all at once. Afterwards these must hold:
 //
 //   - the programs' history of keys is linearizable, including versions, over all moves, and no
 //     acknowledged write is lost;

@@ -81,7 +81,7 @@ func agree(t *lab.Team, want []string) bool {
 	return true
 }
 
-// TestPlacement: real controllers place keys in real switches while the load changes from key to
+// In TestPlacement, real controllers place keys in real switches while the load changes from key to
 // key. The leading controller is killed at each kind of step in turn. In the end the hottest keys
 // are placed, and etcd and the switches agree. Then a client writes directly to etcd, past the
 // gateways.

@@ -67,8 +67,9 @@ func shape(v any) string {
 	return fmt.Sprintf("%T", v)
 }
 
-// TestDocumentedCalls: a client in any language that calls the admin API as docs/protocol.md
-// describes gets the documented answers, and can write and read the key that it has added.
+// TestDocumentedCalls checks that a client in any language that calls the admin API as
+// docs/protocol.md describes gets the documented answers, and can write and read the key that it
+// has added.
 func TestDocumentedCalls(t *testing.T) {
 	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2, 3}, Lease: 200}}})
 	r := x.controller()

@@ -44,9 +44,9 @@ func (a *asking) want(request, part string) {
 	}
 }
 
-// TestDurable: a namespace that the policy makes durable is kept in etcd, and survives the end of
-// every process. Other namespaces continue in the switches while etcd is down. A change of the
-// policy hides no key.
+// TestDurable checks that a namespace that the policy makes durable is kept in etcd, and survives
+// the end of every process. Other namespaces continue in the switches while etcd is down. A change
+// of the policy hides no key.
 func TestDurable(t *testing.T) {
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "netcraq-sidecar")

@@ -39,8 +39,8 @@ func addKeys(t *testing.T, r *lab.Controller, chain, kind string, n int) (keys [
 	return keys, failed
 }
 
-// TestGrowthWithoutKeys: a switch that was out of a chain becomes a member while the chain has no
-// keys, or becomes a member of another chain that is created meanwhile. Its records of the
+// In TestGrowthWithoutKeys, a switch that was out of a chain becomes a member while the chain has
+// no keys, or becomes a member of another chain that is created meanwhile. Its records of the
 // controller's sessions come from an earlier controller, and its records of clients' sessions from
 // an earlier lease. Keys are added nevertheless, and clients write them.
 func TestGrowthWithoutKeys(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 // library (Admin) wait 2 s.
 const patient = 2 * time.Second
 
-// TestSessionsBesideAHungSwitch: while a switch accepts connections and answers nothing, sessions
-// are opened in less time than clients wait, whatever the switch's place in the chain.
+// TestSessionsBesideAHungSwitch checks that while a switch accepts connections and answers nothing,
+// sessions are opened in less time than clients wait, whatever the switch's place in the chain.
 func TestSessionsBesideAHungSwitch(t *testing.T) {
 	for _, c := range []struct {
 		what    string
@@ -56,8 +56,8 @@ func TestSessionsBesideAHungSwitch(t *testing.T) {
 	}
 }
 
-// TestStateBesideAHungSwitch: the state of many keys at all members is returned in less time than
-// clients wait, although one member does not answer. The result says so for that member.
+// TestStateBesideAHungSwitch checks that the state of many keys at all members is returned in less
+// time than clients wait, although one member does not answer. The result says so for that member.
 func TestStateBesideAHungSwitch(t *testing.T) {
 	t.Parallel()
 	// without leases and failover

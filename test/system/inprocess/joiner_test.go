@@ -54,7 +54,7 @@ func isShadow(role chain.Role, _, _ bool) bool            { return role == chain
 func isFilling(role chain.Role, _, filling bool) bool     { return role == chain.Replica && filling }
 func isFrozen(role chain.Role, frozen, filling bool) bool { return frozen }
 
-// TestBesideAJoiner: a switch that is brought in stops answering, either only packets or
+// In TestBesideAJoiner, a switch that is brought in stops answering, either only packets or
 // everything, in each stage of joining. Meanwhile sessions are leased, and keys added, moved and
 // removed in all chains, in less time than clients wait. No write waits longer than a lease, and an
 // operator can end the join.

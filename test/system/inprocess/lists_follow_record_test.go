@@ -44,8 +44,8 @@ func (s *slowStore) Save(st *saved.State) error {
 	}
 }
 
-// TestListsTellWhatIsOnRecord: a list of keys, like a lookup, contains a KEY_ID only once it is on
-// record, and is answered only while the controller leads.
+// TestListsTellWhatIsOnRecord checks that a list of keys, like a lookup, contains a KEY_ID only
+// once it is on record, and is answered only while the controller leads.
 func TestListsTellWhatIsOnRecord(t *testing.T) {
 	x := newTestbed(t, twoChains())
 	top, err := topology.Load(x.file)
@@ -174,7 +174,7 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 	}
 }
 
-// TestEmptyValue: a key may have an empty value, or none.
+// TestEmptyValue checks that a key may have an empty value, or none.
 func TestEmptyValue(t *testing.T) {
 	x := newTestbed(t, lab.Layout{N: 1, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1}, Lease: 200,
 		Patience: 0}}})

@@ -9,9 +9,9 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// TestNodeKeysLost: after all members of a chain were restarted at once, its keys read as deleted,
-// with a version above their old one. Watchers are notified, and clients that use CAS can continue.
-// An operator's key reads as never written.
+// TestNodeKeysLost checks that after all members of a chain were restarted at once, its keys read
+// as deleted, with a version above their old one. Watchers are notified, and clients that use CAS
+// can continue. An operator's key reads as never written.
 func TestNodeKeysLost(t *testing.T) {
 	l := twoChains()
 	l.Chains = l.Chains[:1]

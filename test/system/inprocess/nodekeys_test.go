@@ -70,9 +70,9 @@ func move(t *testing.T, r *lab.Controller, name string) bool {
 	return err == nil
 }
 
-// TestNodeKeysLife: two nodes that create a key at once get the same key. They find it again after
-// the operator has removed it. Without a controller, known keys can still be used. Quotas are
-// enforced.
+// TestNodeKeysLife checks that two nodes that create a key at once get the same key. They find it
+// again after the operator has removed it. Without a controller, known keys can still be used.
+// Quotas are enforced.
 func TestNodeKeysLife(t *testing.T) {
 	x := newTestbed(t, calmChains())
 	r := x.controller()
@@ -159,8 +159,9 @@ func TestNodeKeysLife(t *testing.T) {
 	}
 }
 
-// TestNodeKeysMove: the history of two nodes is linearizable, including versions, for keys that
-// move between chains all the time, as for keys that never move. A counter loses no increment.
+// TestNodeKeysMove checks that the history of two nodes is linearizable, including versions, for
+// keys that move between chains all the time, as for keys that never move. A counter loses no
+// increment.
 func TestNodeKeysMove(t *testing.T) {
 	x := newTestbed(t, calmChains())
 	r := x.controller()

@@ -46,10 +46,10 @@ func (w *notifiedWatch) tell(changes []store.Change) {
 	}
 }
 
-// TestNotified: watchers at a node whose switch is not a member of the chain hear of another node's
-// writes by notifications of their switch. They hear of the newest version also if half of the
-// notifications are lost, if keys move, and if the controller is replaced. When nothing is watched,
-// the switches have no entries for it.
+// TestNotified checks that watchers at a node whose switch is not a member of the chain hear of
+// another node's writes by notifications of their switch. They hear of the newest version also if
+// half of the notifications are lost, if keys move, and if the controller is replaced. When nothing
+// is watched, the switches have no entries for it.
 func TestNotified(t *testing.T) {
 	x := newTestbed(t, calmChains())
 	c := x.controller()

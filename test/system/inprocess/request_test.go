@@ -25,8 +25,8 @@ func request(t *testing.T, r *lab.Controller, what admin.KeyRequest) (k *admin.R
 	return k, err
 }
 
-// TestRequestKey: the controller chooses the chain with the most room, makes one key for a name,
-// however many callers request it, and enforces quotas.
+// TestRequestKey checks that the controller chooses the chain with the most room, makes one key for
+// a name, however many callers request it, and enforces quotas.
 func TestRequestKey(t *testing.T) {
 	x := newTestbed(t, twoChains())
 	r := x.controller()
@@ -118,8 +118,8 @@ func TestRequestKey(t *testing.T) {
 	}
 }
 
-// TestRequestKeysOfANode: a node can have only as many keys of a chain as leave room for others,
-// and gets an error beyond that.
+// TestRequestKeysOfANode checks that a node can have only as many keys of a chain as leave room for
+// others, and gets an error beyond that.
 func TestRequestKeysOfANode(t *testing.T) {
 	x := newTestbed(t, twoChains())
 	x.change(func(top map[string]any) { top["chains"].([]any)[1].(map[string]any)["slots"] = 4 })
@@ -143,8 +143,8 @@ func TestRequestKeysOfANode(t *testing.T) {
 	}
 }
 
-// TestVersionsByName: the version of a name, according to the directory, grows over moves and
-// removals. A move does not change it.
+// TestVersionsByName checks that the version of a name, according to the directory, grows over
+// moves and removals. A move does not change it.
 func TestVersionsByName(t *testing.T) {
 	x := newTestbed(t, twoChains())
 	r := x.controller()

@@ -17,9 +17,9 @@ func twoChains() lab.Layout {
 		Patience: 0}, {ID: 2, Name: "b", Members: []int{3, 4}, Lease: 200, Patience: 0}}}
 }
 
-// TestMovedKeyStaysAway: after a key has moved, its old KEY_ID must not come back from a switch
-// that once had it. Its old chain must not give it entries, whatever restarts. Otherwise clients
-// would read it under one KEY_ID, and write it under the other.
+// TestMovedKeyStaysAway checks that after a key has moved, its old KEY_ID must not come back from a
+// switch that once had it. Its old chain must not give it entries, whatever restarts. Otherwise
+// clients would read it under one KEY_ID, and write it under the other.
 func TestMovedKeyStaysAway(t *testing.T) {
 	for _, gone := range []string{"moved", "removed"} {
 		t.Run(gone, func(t *testing.T) { t.Parallel(); goneKey(t, gone == "moved") })
@@ -105,8 +105,8 @@ func goneKey(t *testing.T, moved bool) {
 	}
 }
 
-// TestForgottenKeys: a controller whose directory is lost assigns no KEY_ID and no slot before the
-// switches have reported which are in use.
+// TestForgottenKeys checks that a controller whose directory is lost assigns no KEY_ID and no slot
+// before the switches have reported which are in use.
 func TestForgottenKeys(t *testing.T) {
 	x := newTestbed(t, lab.Layout{N: 2, Chains: []lab.Chain{{ID: 1, Name: "a", Members: []int{1, 2}, Lease: 200,
 		Patience: 0}}})

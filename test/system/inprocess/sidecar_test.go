@@ -22,9 +22,9 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/testport"
 )
 
-// TestSidecar: the command serves the node API over the chains. Another instance replaces it while
-// programs call it: no call fails, and the old instance ends when told to. A watching program
-// continues, and the switch notifies both instances.
+// TestSidecar checks that the command serves the node API over the chains. Another instance
+// replaces it while programs call it: no call fails, and the old instance ends when told to. A
+// watching program continues, and the switch notifies both instances.
 func TestSidecar(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "netcraq-sidecar")
 	if out, err := exec.Command("go", "build", "-o", binary, "../../../nodeapi/cmd/netcraq-sidecar").CombinedOutput(); err != nil {

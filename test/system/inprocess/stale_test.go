@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestEarlierRecord: the controller's file is restored to its content from before a switch was
+// In TestEarlierRecord, the controller's file is restored to its content from before a switch was
 // given up. That switch still has its old values, and either its old role or none. No client may
 // read these values, and the chain continues with the configuration that the switches report.
 func TestEarlierRecord(t *testing.T) {

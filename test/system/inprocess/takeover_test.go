@@ -49,7 +49,7 @@ func (x *testbed) elected(etcd, name string) (*lab.Controller, *etcdstore.Term) 
 	return lab.Serve(x.t, c), term
 }
 
-// TestWatchOverTakeovers: a watched name's key is removed and created again by controllers that
+// In TestWatchOverTakeovers, a watched name's key is removed and created again by controllers that
 // replace each other, with their state in etcd. The name's versions only grow, and watchers receive
 // every lasting change. This also holds if the new key is in a chain with far lower versions, and
 // if a replaced controller continues.

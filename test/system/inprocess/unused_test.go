@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/nodeapi/store"
 )
 
-// TestRemoveUnused: a key is removed only if it has not changed since its deletion. It is removed
-// while a client writes it all the time, and no write is lost.
+// TestRemoveUnused checks that a key is removed only if it has not changed since its deletion. It
+// is removed while a client writes it all the time, and no write is lost.
 func TestRemoveUnused(t *testing.T) {
 	x := newTestbed(t, twoChains())
 	r := x.controller()
@@ -121,7 +121,7 @@ func TestRemoveUnused(t *testing.T) {
 	}
 }
 
-// TestUnusedKeysGo: the stores of nodes remove unused keys automatically.
+// TestUnusedKeysGo checks that the stores of nodes remove unused keys automatically.
 func TestUnusedKeysGo(t *testing.T) {
 	x := newTestbed(t, twoChains())
 	r := x.controller()

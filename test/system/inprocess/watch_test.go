@@ -154,8 +154,8 @@ func TestObserver(t *testing.T) {
 	poll.Until(t, 30*time.Second, "the switches have nothing of it", func() bool { return x.watchEntries() == 0 })
 }
 
-// TestObserverRights: a server is notified only of keys that its host may read, whatever it
-// requests, and only while the host may read them. A server at a closed port is notified of
+// TestObserverRights checks that a server is notified only of keys that its host may read, whatever
+// it requests, and only while the host may read them. A server at a closed port is notified of
 // nothing.
 func TestObserverRights(t *testing.T) {
 	x := newTestbed(t, lab.Layout{N: 3, Chains: []lab.Chain{{ID: 1, Name: "main", Members: []int{1, 2}, Lease: 200,

@@ -16,7 +16,7 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestEmptied: a client with another P4Runtime role loads the program into a switch again, which
+// In TestEmptied, a client with another P4Runtime role loads the program into a switch again, which
 // empties it, while the controller's stream lives on. This happens to the head, a replica and the
 // tail in turn. From then on the switch must answer for no key. The controller brings it in again
 // with everything.

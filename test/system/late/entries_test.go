@@ -43,7 +43,7 @@ func answers(nw *lab.Network, sw int, key uint32) map[string]int {
 	return out
 }
 
-// TestLateEntry: one of the Writes of a key's entry at a switch is held, and its caller gets
+// In TestLateEntry, one of the Writes of a key's entry at a switch is held, and its caller gets
 // DEADLINE_EXCEEDED, while the key is added and removed. The next key gets its slot. After the
 // Write arrives, no client may read the next key's value under the first KEY_ID. The test does the
 // same with a key whose move fails: no switch may answer that the key does not exist.
@@ -115,7 +115,7 @@ func lateEntry(t *testing.T, engine string) {
 	}
 }
 
-// TestLateRemoval: the packets that delete keys are held at the head switch. The chain continues
+// In TestLateRemoval, the packets that delete keys are held at the head switch. The chain continues
 // without that switch, and the keys are removed. New keys with their names get the same slots, and
 // are written. The held packets then arrive, and must delete nothing.
 func TestLateRemoval(t *testing.T) { onEachEngine(t, lateRemoval) }
@@ -157,7 +157,7 @@ func lateRemoval(t *testing.T, engine string) {
 	}
 }
 
-// TestLateLease: LEASEs are held at a member, which is then given up and cut off from the
+// In TestLateLease, LEASEs are held at a member, which is then given up and cut off from the
 // controller. Clients write. The LEASEs then arrive on a stream that the controller has closed. The
 // switch must not answer reads because of them.
 func TestLateLease(t *testing.T) { onEachEngine(t, lateLease) }

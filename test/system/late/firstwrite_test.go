@@ -14,11 +14,11 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestLateFirstWrite: the controller's packets that write a new key, a moved key, or the tombstone
-// of a key without a value, are held at the switch that is the head when they are sent. The chain
-// continues without that switch, the controller writes through the next head, and clients write the
-// key. Then the held packets arrive, and a switch that is not the head forwards them to the head.
-// No client's write may be lost, and no lock may have two holders.
+// In TestLateFirstWrite, the controller's packets that write a new key, a moved key, or the
+// tombstone of a key without a value, are held at the switch that is the head when they are sent.
+// The chain continues without that switch, the controller writes through the next head, and clients
+// write the key. Then the held packets arrive, and a switch that is not the head forwards them to
+// the head. No client's write may be lost, and no lock may have two holders.
 func TestLateFirstWrite(t *testing.T) { onEachEngine(t, lateFirstWrite) }
 
 func lateFirstWrite(t *testing.T, engine string) {

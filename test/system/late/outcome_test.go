@@ -28,9 +28,9 @@ func refused(t *testing.T, late []p4proxy.Delivery) bool {
 	})
 }
 
-// TestLateConfiguration: the Write that makes a switch a chain of one is held, and its caller gets
-// DEADLINE_EXCEEDED. The controller continues, and the other switch becomes a member again. When
-// the Write then arrives, it must not make the switch answer as a chain of one.
+// In TestLateConfiguration, the Write that makes a switch a chain of one is held, and its caller
+// gets DEADLINE_EXCEEDED. The controller continues, and the other switch becomes a member again.
+// When the Write then arrives, it must not make the switch answer as a chain of one.
 func TestLateConfiguration(t *testing.T) { onEachEngine(t, lateConfiguration) }
 
 func lateConfiguration(t *testing.T, engine string) {
@@ -108,7 +108,7 @@ func lateConfiguration(t *testing.T, engine string) {
 	}
 }
 
-// TestLateProgram: the request that loads the program is held, and its caller gets
+// In TestLateProgram, the request that loads the program is held, and its caller gets
 // DEADLINE_EXCEEDED, when a switch is set up, and when it is emptied before it is brought in. The
 // controller loads the program again, and writes keys. When the request then arrives, it must not
 // empty the switch.

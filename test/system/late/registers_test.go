@@ -14,10 +14,10 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestRemovedValue: a switch leaves a chain, a key is removed, and the switch comes back while the
-// chain has no keys. Another key gets the slot. Before its first write is committed, no switch may
-// return the removed key's value for it. The same holds if another chain takes over the slots of a
-// removed chain. The packets of the first write are held for a while at the head.
+// In TestRemovedValue, a switch leaves a chain, a key is removed, and the switch comes back while
+// the chain has no keys. Another key gets the slot. Before its first write is committed, no switch
+// may return the removed key's value for it. The same holds if another chain takes over the slots
+// of a removed chain. The packets of the first write are held for a while at the head.
 func TestRemovedValue(t *testing.T) { onEachEngine(t, removedValue) }
 
 func removedValue(t *testing.T, engine string) {
@@ -104,7 +104,7 @@ func removedValue(t *testing.T, engine string) {
 	next("other", wire.MakeKey(9, 100), k.Slot)
 }
 
-// TestFormerRecords: a chain without keys changes its members, and the controller has been
+// In TestFormerRecords, a chain without keys changes its members, and the controller has been
 // replaced. The switches' old records of sessions prevent neither the controller from adding keys,
 // nor a client from writing them.
 func TestFormerRecords(t *testing.T) { onEachEngine(t, formerRecords) }

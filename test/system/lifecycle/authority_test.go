@@ -31,8 +31,8 @@ func tenants(top topologytest.Object) {
 	}
 }
 
-// TestAuthority: on real switches, access rights and session leases are enforced. They persist over
-// the restart of a switch, the restart of a controller, and a change of the topology.
+// TestAuthority checks that on real switches, access rights and session leases are enforced. They
+// persist over the restart of a switch, the restart of a controller, and a change of the topology.
 func TestAuthority(t *testing.T) {
 	for _, engine := range []string{"auto", "interp", "bmv2"} {
 		t.Run(engine, func(t *testing.T) { authority(t, engine) })

@@ -388,8 +388,8 @@ func endToEnd(t *testing.T, engine string, count int) {
 	})
 }
 
-// TestCutOff: a member loses the controller, but not its clients. It must stop answering on its own
-// before the others may continue without it.
+// In TestCutOff, a member loses the controller, but not its clients. It must stop answering on its
+// own before the others may continue without it.
 func TestCutOff(t *testing.T) {
 	if !lab.InNamespace(t) {
 		return
@@ -466,7 +466,7 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestRing: two chains over a ring of five switches with a chord, neither of them over all. ACKs
+// In TestRing, two chains over a ring of five switches with a chord, neither of them over all. ACKs
 // pass through switches that are not members, and ACK trees branch.
 //
 //	s1 ─── s2 ─── s3

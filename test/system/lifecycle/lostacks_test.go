@@ -14,9 +14,9 @@ import (
 	"github.com/netcraq/netcraq/test/system/lab"
 )
 
-// TestLostAcks: a client executes 10,000 CAS operations in a row on a key, while the network loses
-// 2 % of the ACKs to the head. A lost ACK leaves the key dirty at the head, until the controller
-// propagates it again. The head executes the next CAS nevertheless.
+// In TestLostAcks, a client executes 10,000 CAS operations in a row on a key, while the network
+// loses 2 % of the ACKs to the head. A lost ACK leaves the key dirty at the head, until the
+// controller propagates it again. The head executes the next CAS nevertheless.
 //
 //	           s1 head
 //	ACKs only ╱       ╲ requests

@@ -82,8 +82,8 @@ func TestRecoverBesideAdd(t *testing.T) {
 	}
 }
 
-// TestRecoverOfTwoChains: a switch is brought into two chains that share it, after a takeover by a
-// controller that has used its own sessions in only one of them. The chains' records of these
+// In TestRecoverOfTwoChains, a switch is brought into two chains that share it, after a takeover by
+// a controller that has used its own sessions in only one of them. The chains' records of these
 // sessions are then of different controllers, which must not keep the switch out.
 func TestRecoverOfTwoChains(t *testing.T) {
 	if !lab.InNamespace(t) {
