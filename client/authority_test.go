@@ -18,7 +18,8 @@ import (
 // is busy.
 const slow = 5 * time.Second
 
-// at makes a client send from an address, which determines its principal.
+// at returns a change of the configuration that makes the client send from an address. The address
+// determines the client's principal.
 func at(host string) func(*Config) {
 	return func(c *Config) { c.Local, c.Retransmit = netip.AddrPortFrom(netip.MustParseAddr(host), 0), slow }
 }
@@ -45,7 +46,7 @@ func TestDenied(t *testing.T) {
 			"get": {tc.read, func(k wire.Key) error { _, err := c.Get(ctx, k); return err }},
 			"put": {tc.write, func(k wire.Key) error { _, err := c.Put(ctx, k, []byte("x")); return err }},
 			"cas": {tc.swap, func(k wire.Key) error {
-				// another version than the key's
+				// The key has a different version, so the swap fails if it is allowed at all.
 				_, err := c.CompareAndSwap(ctx, k, wire.MakeVersion(9, 9), nil)
 				return err
 			}},
@@ -147,7 +148,7 @@ func TestBadSessions(t *testing.T) {
 		})
 		return w
 	}
-	// swap writes by CAS, and begins with a key that was never written.
+	// swap writes by CAS. It begins with a key that was never written.
 	version := map[*world]wire.Version{}
 	swap := func(t *testing.T, w *world, ctx context.Context) Result {
 		t.Helper()
@@ -243,7 +244,7 @@ func TestBadSessions(t *testing.T) {
 				return 1
 			}
 		})
-		// leases at about 0, 10, 30, 70, 150 and 310 ms
+		// The client leases sessions at about 0, 10, 30, 70, 150 and 310 ms.
 		_, err := w.c.CompareAndSwap(within(t, 230*time.Millisecond), key(1), 0, nil)
 		var e *OpError
 		if !errors.Is(err, ErrTimeout) || !errors.As(err, &e) || !e.OutcomeUnknown || e.Attempts < 2 ||
