@@ -55,7 +55,7 @@ func FuzzAnswers(f *testing.F) {
 		w := &Watch{last: map[string]Version{}, pending: map[string]*Event{}}
 		for i := range told.Data.Events {
 			w.take(&told.Data.Events[i])
-			w.take(&told.Data.Events[i]) // twice, because a known version must not be reported again
+			w.take(&told.Data.Events[i]) // The second call must not report the same version again.
 		}
 		keys := map[string]bool{}
 		for _, key := range w.order {

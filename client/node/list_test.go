@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/api/nodeapi"
 )
 
-// TestListOfAnOldServer checks that if a server does not support list, the error says so, and what
-// to do.
+// TestListOfAnOldServer checks that if a server does not support list, the error says so, and says
+// what to do.
 func TestListOfAnOldServer(t *testing.T) {
 	f := newFake(t).start()
 	f.hook = func(p *peer, r nodeapi.Request) bool {
