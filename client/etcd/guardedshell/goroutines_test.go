@@ -6,14 +6,14 @@ import (
 )
 
 // TestGoroutines checks that work that begins during Close causes no race (-race checks this), and
-// Close waits for work that began earlier.
+// that Close waits for work that began earlier.
 func TestGoroutines(t *testing.T) {
 	for range 200 {
 		g := NewGoroutines()
 		var mu sync.Mutex
 		done := false
 		g.Go(func() {
-			g.Wait(t.Context(), nil, 0) // until Close
+			g.Wait(t.Context(), nil, 0) // this waits until Close
 			mu.Lock()
 			defer mu.Unlock()
 			done = true
