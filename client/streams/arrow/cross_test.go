@@ -37,7 +37,7 @@ func TestPython(t *testing.T) {
 		seed = strconv.FormatInt(time.Now().Unix()%1_000_000, 10)
 	}
 	t.Logf("seed %s", seed)
-	for _, known := range []bool{true, false} { // whether Python knows the extension types
+	for _, known := range []bool{true, false} { // whether arrow-go knows the extension types
 		t.Run(map[bool]string{true: "extensions", false: "storage"}[known], func(t *testing.T) {
 			if !known {
 				name := extensions.NewUUIDType().ExtensionName()

@@ -18,7 +18,8 @@ type counted interface {
 	Release()
 }
 
-// keeper lets an Arrow buffer hold a reference to what it counts.
+// keeper is the allocator of an Arrow buffer that holds a reference. When the buffer is released,
+// the reference is released.
 type keeper struct{ counted }
 
 func (keeper) Allocate(int) []byte           { panic("what is mapped does not grow") }

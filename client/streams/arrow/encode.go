@@ -29,8 +29,8 @@ type encoder struct {
 	shared  int      // total size of the buffers in files
 }
 
-// place is where a buffer is. If fresh is set, it is the buffer with index `at` of the fresh
-// buffers; otherwise it is in a file.
+// place is the position of a buffer. If fresh is set, `at` is the buffer's offset among the fresh
+// buffers. Otherwise it is the offset in a file.
 type place struct {
 	file      uint32
 	fresh     bool

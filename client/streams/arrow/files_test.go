@@ -338,7 +338,7 @@ func TestAllocatorOfTwoBatches(t *testing.T) {
 	a.Close()
 }
 
-// TestFilesAreGivenBack checks that files are deleted when no record refers to them and no program
+// TestFilesAreGivenBack checks that files are deleted when no record needs them and no program
 // holds them. Released files are unmapped, and the server keeps no requests for them.
 func TestFilesAreGivenBack(t *testing.T) {
 	w := newWorld(t)
@@ -364,7 +364,7 @@ func TestFilesAreGivenBack(t *testing.T) {
 		}
 	}
 	noneMapped(t, ofFile)
-	for _, name := range names { // no record refers to them
+	for _, name := range names { // No record refers to these files.
 		poll.Until(t, patience, "it to be given back", func() bool {
 			m, err := files.Open(soon(t), name)
 			if err == nil {
