@@ -95,7 +95,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestHeavy checks that checkGraph detects a client module that requires too many modules.
+// TestHeavy checks that the limit detects a client module that requires too many modules.
 func TestHeavy(t *testing.T) {
 	proxy := t.TempDir()
 	publish(t, proxy, "api", "")

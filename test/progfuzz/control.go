@@ -278,7 +278,7 @@ func (b *body) statement(s *scope, depth int) *node {
 					}
 				}
 			case 1:
-				// packets modify the array at an index that depends on earlier packets
+				// This statement accesses the stack at an index that is known only at run time.
 				if st.size&(st.size-1) == 0 && st.size > 1 || b.f.Loose {
 					w := 2
 					if !b.f.Loose {
