@@ -58,7 +58,7 @@ func TestWatchOverTakeovers(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	c, term := x.elected(etcd, "first")
 	c.WaitAllReady()
-	// place determines in which chain the controller creates the key.
+	// The variable chain determines in which chain the controller creates the key.
 	var mu sync.Mutex
 	chain := "a"
 	in := func(string) []string { mu.Lock(); defer mu.Unlock(); return []string{chain} }
