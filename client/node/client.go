@@ -99,7 +99,7 @@ func (c *Client) Info() nodeapi.HelloAnswer {
 }
 
 // Close releases what the client holds, such as locks. It waits until calls under way are answered
-// or ctx ends, and ends the client. Calls that were not answered by then fail; later calls fail
+// or ctx ends, and ends the client. Calls that are still unanswered then fail; later calls fail
 // with CodeClosed.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
@@ -207,7 +207,7 @@ type call struct {
 	data []byte // encoded data of the request
 	// The call has a side effect, so it gets a number by which the server executes it only once.
 	changes bool
-	waits   bool // The call may wait long for another caller.
+	waits   bool // The call may have to wait long for another caller.
 	urgent  bool // The call needs no room, and may be made while the client is closing.
 	stream  stream
 	moving  bool // The call was canceled at this server, and will be made at another server.

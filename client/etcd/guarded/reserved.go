@@ -85,8 +85,8 @@ func (s *Server) planCompare(all []*pb.Compare) (ways [][]*pb.Compare, err error
 }
 
 // mostWays bounds the number of nested transactions into which a transaction may be split. The
-// bound allows two conditions on ranges that span the reserved keys, if those have one prefix. etcd
-// would not accept many more nested transactions.
+// bound allows two conditions on ranges that span the reserved keys, if all reserved keys have the
+// same prefix. etcd would not accept many more nested transactions.
 const mostWays = 9
 
 // compareParts turns a condition on a range into conditions on the parts of the range. It returns

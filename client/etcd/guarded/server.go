@@ -42,8 +42,8 @@ type Config struct {
 	Reserved []string
 	// MaxTxnOps and MaxRequestBytes limit a client's transaction and write, like etcd's flags with
 	// these names. Set them if etcd's own limits are higher by MoreTxnOps and MoreRequestBytes, for
-	// the parts that a gateway adds to writes. With 0, etcd's limits apply, and clients get a
-	// little less than these limits.
+	// the parts that a gateway adds to writes. With 0, etcd's own limits apply, and clients can use
+	// a little less than etcd's limits allow.
 	MaxTxnOps, MaxRequestBytes int
 	// Excluded selects placed keys whose reads the switches must not answer. If it is nil, Health
 	// selects them.
