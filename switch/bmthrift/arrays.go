@@ -162,7 +162,7 @@ func ratesOf(m *bmv2json.Meter, rates []idl.MeterRate) (*target.MeterConfig, err
 	for i, r := range rates {
 		perSecond := math.Round(r.UnitsPerMicros * 1e6)
 		switch {
-		case !(perSecond >= 0 && perSecond < math.MaxInt64): // also excludes NaN
+		case !(perSecond >= 0 && perSecond < math.MaxInt64): // this condition also excludes NaN
 			return nil, errRate
 		case r.BurstSize < 0:
 			return nil, errBurst

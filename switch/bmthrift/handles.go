@@ -14,7 +14,7 @@ const (
 	// index.
 	indexBits  = 24
 	indexMask  = 1<<indexBits - 1
-	maxVersion = 1<<7 - 1 // the largest version that keeps a handle non-negative
+	maxVersion = 1<<7 - 1 // the largest version with which a handle is not negative
 )
 
 // handles maps the entries of one table to their handles.

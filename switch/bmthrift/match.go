@@ -70,7 +70,7 @@ func matchOf(t *bmv2json.Table, key idl.MatchKey,
 		return e, nil
 	}
 	if options.Priority == nil {
-		e.Priority = maxPriority // priority 0 of BMv2
+		e.Priority = maxPriority // the equivalent of BMv2's priority 0
 		return e, nil
 	}
 	if p := *options.Priority; p < 0 || p == maxPriority {
@@ -195,7 +195,7 @@ func keyOfEntry(t *bmv2json.Table, e *target.TableEntry) (out idl.MatchKey) {
 func optionsOf(t *bmv2json.Table, e *target.TableEntry) idl.EntryOptions {
 	p := int32(-1)
 	switch {
-	case !needsPriority(t): // BMv2 reports this value, too.
+	case !needsPriority(t): // BMv2 reports the same value for a table without priorities.
 	case e.IsConst: // Loading the program inverted the priorities of its const entries.
 		largest := 0
 		for _, c := range t.ConstEntries {

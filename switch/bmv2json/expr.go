@@ -49,7 +49,7 @@ const (
 	OpTernary    // Expr.Cond ? Expr.Left : Expr.Right
 	OpBoolToData // uses Expr.Right
 
-	// Conditions.
+	// Operations whose results are conditions.
 	OpEq
 	OpNe
 	OpLt

@@ -288,7 +288,7 @@ func HeaderTypeOf(e *Expr) *HeaderType {
 		return e.Left.Stack.Type
 	case OpTernary:
 		return HeaderTypeOf(e.Left)
-	default: // OpUnionHeader
+	default: // the remaining case is OpUnionHeader
 		return unionTypeOf(e.Left).Members[e.Index].Type
 	}
 }

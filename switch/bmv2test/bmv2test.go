@@ -181,8 +181,9 @@ func (p *Pipeline) entry(table string, e *target.TableEntry) *p4v1.TableEntry {
 		k := t.Keys[i]
 		f := &p4v1.FieldMatch{FieldId: p.ids[table+" "+k.Name]}
 		kind := k.Kind
-		// The P4Info has the exact match kind. The JSON says ternary for an optional key, and for a
-		// prefix among ternary keys. The JSON's kind for validity keys is exact in the P4Info.
+		// The match kind comes from the P4Info, because the JSON is less precise. The JSON says
+		// ternary for an optional key, and for a prefix among ternary keys. It also has a kind for
+		// validity keys, which are exact in the P4Info.
 		for _, ti := range p.info.Tables {
 			for _, mf := range ti.MatchFields {
 				if ti.Preamble.Name == table && mf.Name == k.Name {

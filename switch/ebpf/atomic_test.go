@@ -84,7 +84,8 @@ func onTwoCPUs(t *testing.T, d *device, times uint32, frame func(cpu int) []byte
 	var done sync.WaitGroup
 	for cpu := range 2 {
 		done.Go(func() {
-			runtime.LockOSThread() // the thread ends with the goroutine
+			// The goroutine never unlocks the thread, so the thread ends with it.
+			runtime.LockOSThread()
 			var set unix.CPUSet
 			set.Set(cpu)
 			if err := unix.SchedSetaffinity(0, &set); err != nil {

@@ -62,7 +62,8 @@ func newControlled(t testing.TB) *controlled {
 	check(t, c.write(v1.Update_INSERT,
 		c.entry("port_trust", 1, "fabric_port"),
 		c.entry("local_address", 0x0a00c801, "set_local"),
-		c.entry("key_index", uint64(fenceKey), "set_slot", 5, 1), // slot, realm
+		// the parameters are slot 5 and realm 1
+		c.entry("key_index", uint64(fenceKey), "set_slot", 5, 1),
 		c.role(3)))
 	// The kernel runs test programs on the loopback interface.
 	d.PortMap.SetPort(memory.Loopback, 1)

@@ -40,7 +40,8 @@ func TestCountersLoseNothing(t *testing.T) {
 	var done sync.WaitGroup
 	begin := make(chan struct{})
 	run := func(cpu int) {
-		runtime.LockOSThread() // the thread ends with the goroutine
+		// The goroutine never unlocks the thread, so the thread ends with it.
+		runtime.LockOSThread()
 		var set unix.CPUSet
 		set.Set(cpu)
 		if err := unix.SchedSetaffinity(0, &set); err != nil {

@@ -367,8 +367,8 @@ func TestShorterThanItsTransport(t *testing.T) {
 			for in, fd := range cables.sockets {
 				l, err := netlink.LinkByName(fmt.Sprintf("h%d", in))
 				check(t, err)
-				// To the kernel's code that locates the transport header, an IPv4 packet follows
-				// the addresses.
+				// The kernel's code that locates the transport header assumes that an IPv4 packet
+				// follows the addresses.
 				to := &unix.SockaddrLinklayer{Protocol: unix.ETH_P_IP >> 8, Halen: 6,
 					Ifindex: l.Attrs().Index}
 				for _, size := range []int{34, 37, 40, 41, 90} {

@@ -68,7 +68,7 @@ func (a *recirculation) commit(t *testing.T, prog *bmv2json.Program) {
 				{Port: 3, Instance: 101}}))
 		check(t, p.SetMulticastGroup(8, []target.Replica{}))
 		check(t, p.SetCloneSession(5, &target.CloneSession{Replicas: []target.Replica{{Port: 4}}}))
-		// a port by which the original packet leaves, too
+		// The session copies to a port through which the original packet leaves, too.
 		check(t, p.SetCloneSession(9,
 			&target.CloneSession{Replicas: []target.Replica{{Port: 1, Instance: 9}}}))
 		check(t, p.SetCloneSession(6,
@@ -97,7 +97,7 @@ func (a *recirculation) frame(r *rand.Rand) []byte {
 	if frame[0] == 5 {
 		frame[3] = byte(40 + r.IntN(40))
 	}
-	if frame[0] == 8 { // The same holds for multicast copies that egress truncates.
+	if frame[0] == 8 { // Multicast copies that egress truncates must also keep at least 14 bytes.
 		frame[1] = 0
 	}
 	if frame[0] == 7 && a.cpuPort != 0 && r.IntN(2) == 0 {

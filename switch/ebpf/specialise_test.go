@@ -166,7 +166,7 @@ func TestKnownTablesUnderLoad(t *testing.T) {
 // talliedBy does what tallied does, for a program that may be replaced meanwhile.
 func talliedBy(t *testing.T, d *device, destination byte) (got uint32) {
 	t.Helper()
-	// the thread on which the switch replaces programs
+	// The switch replaces programs on this thread.
 	check(t, d.netns.Do(func() error { got = tallied(t, d, destination); return nil }))
 	return got
 }

@@ -81,7 +81,7 @@ func TestStripes(t *testing.T) {
 		check(t, err)
 	}
 	locks := p.Locks()[1:]
-	// a third of the locks for each family: limit, account, and item with cells
+	// a third of the locks for each register family: limit, account, and item with cells
 	each := len(locks) / 3
 	hold := func(family, number int, then func()) {
 		at := locks[family*each+number%each]
@@ -186,10 +186,10 @@ func TestStripes(t *testing.T) {
 	}
 }
 
-// TestStripesAreOneStep writes registers of two families on two CPUs at once. The CPUs use the same
-// account, the same item, the same stripe, or numbers without stripes, and the locking mode changes
-// or stays. No write may be lost. Without locks some writes must be lost, which shows that the test
-// can fail.
+// TestStripesAreOneStep writes registers of two register families on two CPUs at once. The CPUs use
+// the same account, the same item, the same stripe, or numbers without stripes, and the locking
+// mode changes or stays. No write may be lost. Without locks some writes must be lost, which shows
+// that the test can fail.
 func TestStripesAreOneStep(t *testing.T) {
 	needUnlockedReads(t)
 	if runtime.NumCPU() < 2 {
@@ -280,8 +280,8 @@ func TestStripesAreOneStep(t *testing.T) {
 	}
 }
 
-// TestStripedReadsAreOneStep writes registers of two families on one CPU and reads them on another.
-// Each read must find equal values in both families, also while the locking mode changes.
+// TestStripedReadsAreOneStep writes registers of two register families on one CPU and reads them on
+// another. Each read must find equal values in both families, also while the locking mode changes.
 func TestStripedReadsAreOneStep(t *testing.T) {
 	needUnlockedReads(t)
 	if runtime.NumCPU() < 2 {
@@ -457,7 +457,7 @@ func TestStripesWherePacketsMeet(t *testing.T) {
 	}
 }
 
-// TestRows checks registers of one family whose cells lie in one row. The cells must keep the
+// TestRows checks the registers of one family whose cells lie in one row. The cells must keep the
 // values that the control plane and packets write to them in every possible way. Each row must have
 // its own cache lines.
 func TestRows(t *testing.T) {

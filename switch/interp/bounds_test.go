@@ -32,7 +32,7 @@ func edited(t *testing.T, name string, edit func(root map[string]any)) *bmv2json
 // memory together. New must refuse the program before it allocates anything. A process that runs
 // out of memory would end, and all its ports with it.
 func TestArraysAreBounded(t *testing.T) {
-	const most = 1 << 27 // number of cells; the limit of bmv2json
+	const most = 1 << 27 // the largest number of cells that bmv2json allows
 	size := func(kind, name string, n int) func(root map[string]any) {
 		return func(root map[string]any) {
 			for _, a := range root[kind].([]any) {
@@ -51,7 +51,8 @@ func TestArraysAreBounded(t *testing.T) {
 			}
 		}
 	}
-	const half, cell = 1 << 29, 8 // half is half of the memory limit, in bytes
+	// half is half of the memory limit in bytes, and cell the size of a cell
+	const half, cell = 1 << 29, 8
 	for _, c := range []struct {
 		name, largest string
 		edit          func(root map[string]any)

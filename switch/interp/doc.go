@@ -36,8 +36,8 @@
 //
 //   - wideint has numbers of any width, and refusal has a compiler's way to stop with an error.
 //   - packet has one packet's fields and headers.
-//   - arrays has a program's registers, counters and meters. calculation has its hashes, and
-//     matchtables has its tables.
+//   - arrays has registers, counters and meters, calculation has hashes, and matchtables has
+//     tables.
 //   - packetevents has events and traces.
 //   - expression translates expressions to functions of a packet.
 //   - reference runs the program statement by statement. It is the specification.

@@ -20,23 +20,23 @@ type PacketName = packet.Name
 // The kinds of steps. Event.ID is the id in the program's JSON unless the comment of the kind says
 // otherwise.
 const (
-	EventPacketIn       = packetevents.PacketIn       // ID is the port
-	EventPacketOut      = packetevents.PacketOut      // ID is the port
-	EventParserStart    = packetevents.ParserStart    // ID is the parser's
-	EventParserDone     = packetevents.ParserDone     // ID is the parser's
-	EventParserExtract  = packetevents.ParserExtract  // ID is the header's
-	EventDeparserStart  = packetevents.DeparserStart  // ID is the deparser's
-	EventDeparserDone   = packetevents.DeparserDone   // ID is the deparser's
-	EventDeparserEmit   = packetevents.DeparserEmit   // ID is the header's
-	EventChecksumUpdate = packetevents.ChecksumUpdate // ID is the checksum's
-	EventPipelineStart  = packetevents.PipelineStart  // ID is the pipeline's
-	EventPipelineDone   = packetevents.PipelineDone   // ID is the pipeline's
-	// ID is the condition's; Value is 1 if the condition is true
+	EventPacketIn       = packetevents.PacketIn       // Event.ID is the port number
+	EventPacketOut      = packetevents.PacketOut      // Event.ID is the port number
+	EventParserStart    = packetevents.ParserStart    // Event.ID is the parser's id
+	EventParserDone     = packetevents.ParserDone     // Event.ID is the parser's id
+	EventParserExtract  = packetevents.ParserExtract  // Event.ID is the header's id
+	EventDeparserStart  = packetevents.DeparserStart  // Event.ID is the deparser's id
+	EventDeparserDone   = packetevents.DeparserDone   // Event.ID is the deparser's id
+	EventDeparserEmit   = packetevents.DeparserEmit   // Event.ID is the header's id
+	EventChecksumUpdate = packetevents.ChecksumUpdate // Event.ID is the checksum's id
+	EventPipelineStart  = packetevents.PipelineStart  // Event.ID is the pipeline's id
+	EventPipelineDone   = packetevents.PipelineDone   // Event.ID is the pipeline's id
+	// Event.ID is the condition's id; Event.Value is 1 if the condition is true
 	EventCondition = packetevents.Condition
-	// ID is the table's; Value is the entry's handle
+	// Event.ID is the table's id; Event.Value is the entry's handle
 	EventTableHit      = packetevents.TableHit
-	EventTableMiss     = packetevents.TableMiss     // ID is the table's
-	EventActionExecute = packetevents.ActionExecute // ID is the action's
+	EventTableMiss     = packetevents.TableMiss     // Event.ID is the table's id
+	EventActionExecute = packetevents.ActionExecute // Event.ID is the action's id
 	// another program was loaded; this is not a step of a packet
 	EventConfigChange = packetevents.ConfigChange
 )

@@ -54,7 +54,7 @@ type Pipeline struct {
 	rand     *rand.PCG
 	obs      *packetevents.Observer
 
-	// Packets that are being processed.
+	// Packet states: the free states, and those of packets that are being processed.
 	free    []*packet.State
 	input   []*packet.State // resubmitted and recirculated packets that wait for ingress
 	queue   []*packet.State // packets that wait for egress

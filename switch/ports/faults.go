@@ -227,7 +227,7 @@ func (l *faultLine) one(frame []byte, now time.Time, q *delayQueue, deliver func
 			keep = append(keep, h)
 			continue
 		}
-		h.at = now.Add(wait) // right after the present frame
+		h.at = now.Add(wait) // The frame is due right after the present frame.
 		heap.Fix(&q.frames, h.index)
 	}
 	clear(l.held[len(keep):])

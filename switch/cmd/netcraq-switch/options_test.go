@@ -61,7 +61,7 @@ var forms = []struct {
 		want: options{deviceID: 8, ports: []portSpec{{1, "e"}, {2, "f"}}, json: "p.json"}},
 	{line: "--dump-packet-data 64 -L off p.json", want: options{dump: 64, logOff: true,
 		json: "p.json"}},
-	// The abbreviation f is ambiguous: it could be file, flush and others.
+	// The abbreviation --log-f is ambiguous: it could stand for --log-file or --log-flush.
 	{line: "--device 4 --pca dir --log-f x p.json", refused: "unknown flag: --log-f"},
 	{line: "--device 4 --pca dir --log-con p.json",
 		want: options{deviceID: 4, pcap: "dir", logConsole: true, json: "p.json"}},
@@ -70,7 +70,7 @@ var forms = []struct {
 	{line: "--debugger-addr ipc:///tmp/x p.json", want: options{json: "p.json"}},
 	{line: "p.json -- --disable-swap --max-mc-groups 5 --max-l1-entries 5 --max-l2-entries 5 --dp-grpc-server-addr 0.0.0.0:1",
 		want: options{json: "p.json", thrift: thriftOptions{swapDisabled: true}}},
-	// set because the test itself runs BMv2 with --help
+	// ours is set because the test itself runs BMv2 with --help
 	{line: "-h", want: options{help: true}, ours: true},
 	{line: "--no-p4 -v", want: options{version: true, noP4: true}},
 	{line: "--json-version", want: options{jsonVer: true}},

@@ -225,9 +225,9 @@ func Link(functions []*Function) (asm.Instructions, error) {
 }
 
 // Inline inserts a function that clang has compiled. The function takes the context from R1, its
-// other arguments from R2 to R5, and leaves its result in R0. Of the other registers only Ctx keeps
-// its value. Inline saves Ctx on the stack just below base, and the function's own stack begins
-// below that.
+// other arguments from R2 to R5, and leaves its result in R0. Ctx is the only other register that
+// keeps its value. Inline saves Ctx on the stack just below base, and the function's own stack
+// begins below that.
 func (c *Function) Inline(ins asm.Instructions, base int16) {
 	done, targets := c.NewLabel("inlined"), map[int]string{}
 	for i, in := range ins {

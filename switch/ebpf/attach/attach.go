@@ -170,10 +170,11 @@ func (a *Attachment) Close() {
 	}
 }
 
-// ---- clsact: the hook of kernels before 6.6 ----
+// clsact is the hook of kernels before 6.6.
 //
-// A filter stays attached when the process that created it dies. It keeps answering reads until the
-// read lease that the program checks has expired; package offload then removes it.
+// A filter stays attached when the process that created it dies. The filter keeps answering reads
+// until the read lease that its program checks has expired. Package offload removes the filter when
+// the next switch starts.
 
 // Priorities of clsact filters. A new program runs before the old one as long as frames of the old
 // program are in flight.

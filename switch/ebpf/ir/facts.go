@@ -81,7 +81,7 @@ func (f Facts) Join(g Facts) Facts {
 	return out
 }
 
-// excluded returns the Not values of k or l, whichever fact is not a known value.
+// excluded returns the excluded values (Not) of k or, if k is a known value, those of l.
 func (k Fact) excluded(l Fact) []uint64 {
 	if k.Known {
 		return l.Not

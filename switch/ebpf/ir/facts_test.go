@@ -6,9 +6,9 @@ import (
 )
 
 // TestFacts creates random facts about two fields, and checks them with every packet. A join of two
-// sets of facts must hold for the packets of both sets. If facts imply other facts, the others must
-// hold for the same packets. Assuming a condition must not exclude a packet for which the condition
-// is true.
+// sets of facts must hold for the packets of both sets. If one set of facts implies another set,
+// the implied facts must hold for the same packets. Assuming a condition must not exclude a packet
+// for which the condition is true.
 func TestFacts(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	const values = 4

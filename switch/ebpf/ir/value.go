@@ -34,7 +34,7 @@ const (
 	vShr
 	vSar
 	vSext   // the low k bits of a, sign-extended
-	vSelect // if cond holds a, otherwise b
+	vSelect // a if cond is true, otherwise b
 )
 
 // Value is one 64-bit word.
@@ -277,7 +277,7 @@ const (
 	cAnd
 	cOr
 	cNot
-	cSelect // if sel holds left, otherwise right
+	cSelect // left if sel is true, otherwise right
 )
 
 type compareOp int

@@ -375,8 +375,8 @@ func (w *Writer) shiftAmount(amount *bmv2json.Expr, at, limit int, backwards boo
 	w.Emit(asm.LSh.Imm(asm.R3, 3), asm.Add.Reg(asm.R3, code.PHV), asm.Add.Imm(asm.R3, int32(at)))
 }
 
-// wideShiftLeft emits a left shift by an amount known only at run time. Zeros precede the words,
-// and the pointer moves back into these zeros.
+// wideShiftLeft emits a left shift by an amount known only at run time. Zeros precede the value in
+// memory, and the pointer moves back into these zeros.
 func (w *Writer) wideShiftLeft(e *bmv2json.Expr, at, n int) {
 	from := w.words(2*n + 1)
 	w.Zero(code.PHV, from, 8*(n+1))
@@ -391,8 +391,8 @@ func (w *Writer) wideShiftLeft(e *bmv2json.Expr, at, n int) {
 	}
 }
 
-// wideShiftRight emits a right shift by an amount known only at run time. Copies of the sign follow
-// the words.
+// wideShiftRight emits a right shift by an amount known only at run time. Words with copies of the
+// sign follow the value in memory.
 func (w *Writer) wideShiftRight(e *bmv2json.Expr, at, n int) {
 	m := ExactWords(e.Left)
 	from := w.words(m + n + 1)

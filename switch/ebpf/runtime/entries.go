@@ -494,7 +494,8 @@ func (t *table) setDefault(e *target.TableEntry) error {
 		if d == nil || d.ActionIndex >= 0 {
 			var err error
 			if own {
-				// this also holds for tables with an action profile
+				// The program's own default entry has an action, even if the table has an action
+				// profile.
 				word, err = t.bindAction(e.Action)
 			} else {
 				word, err = t.bind(e)

@@ -9,8 +9,6 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// ---- the control plane ----
-
 func (p *Pipeline) meter(name string, index int) (int, error) {
 	m := p.Prog.Meter(name)
 	if m == nil || m.Direct {

@@ -12,7 +12,7 @@ import (
 // scanList is the control plane's side of a table's priority list.
 type scanList struct {
 	order   []*entry // the entries in the order of the list
-	current int      // the copy that the table uses
+	current int      // index of the copy that the table points at
 	clean   int      // number of copies after the current copy that no packet can be reading
 }
 

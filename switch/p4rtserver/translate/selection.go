@@ -64,7 +64,7 @@ func (p *ActionProfile) SelectionOf(set *p4v1.ActionProfileActionSet) (sumOfMemb
 	}
 	switch m := set.ActionSelectionMode; m {
 	case p4v1.ActionProfileActionSet_DEFAULT_MODE_DETERMINED_BY_ACTION_SELECTOR,
-		p4v1.ActionProfileActionSet_HASH: // an action selector selects in this way
+		p4v1.ActionProfileActionSet_HASH: // action selectors select by a hash
 	case p4v1.ActionProfileActionSet_RANDOM:
 		return false, Errorf(codes.Unimplemented,
 			"action selector %s selects by a hash: action_selection_mode RANDOM is not implemented",

@@ -207,7 +207,7 @@ func (t *Delivery) ResumeReinjected(copies, parse, ended string) {
 	t.Emit(asm.JEq.Imm(asm.R0, slotBusy, plain), asm.Mov.Reg(asm.R1, asm.R0),
 		asm.And.Imm(asm.R1, 0x7fffffff), asm.JNE.Reg(asm.R1, code.Entry, plain))
 	t.Load(asm.R1, code.Temp, memory.SlotKind, 4)
-	// ResumeFromXDP restores frames with a metadata cookie.
+	// Lower kinds belong to frames with a metadata cookie, which ResumeFromXDP restores.
 	t.Emit(asm.JLT.Imm(asm.R1, reinjectCloneIngress, plain))
 	t.Emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Imm(asm.R2, slotBusy),
 		code.Atomic(asm.CmpXchg, code.Temp, asm.R2, memory.SlotNumber), asm.JNE.Reg(asm.R0, asm.R3, plain))
@@ -308,7 +308,7 @@ func (t *Delivery) BeforeParsing() {
 	if t.Requests.Clones {
 		t.Emit(asm.JEq.Imm(code.Entry, reinjectCloneIngress, plain))
 	}
-	t.SetStandardConstant(t.Std.IngressPort, 0) // cleared unless a field list contains it
+	t.SetStandardConstant(t.Std.IngressPort, 0) // The port is 0 unless a field list contains it.
 	t.FieldIf(t.Std.IngressTime, func(p ir.Place) { t.StoreConstant(code.PHV, p.Off, 0, p.Size) })
 	if t.Requests.Returns {
 		recirculated := t.NewLabel("recirculated")

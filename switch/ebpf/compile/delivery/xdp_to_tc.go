@@ -145,8 +145,8 @@ func (t *Delivery) ResumeFromXDP(copies, deparse, leave, send string) {
 	t.Bind(free)
 	t.Emit(asm.Mov.Imm(asm.R1, 0), code.Atomic(asm.Xchg, code.Temp, asm.R1, memory.SlotNumber))
 	t.Jump(stale)
-	// The cookie belongs to the previous or next program. If that program is still attached after
-	// this one, it processes the frame.
+	// The cookie belongs to the previous or next program. If that program is still attached, and
+	// runs after this program, it processes the frame.
 	t.Bind(foreign)
 	t.Emit(asm.LoadMapValue(asm.R1, t.Maps.Ports, memory.PortsPrevious))
 	t.Load(asm.R1, asm.R1, 0, 8)

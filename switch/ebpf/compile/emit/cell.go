@@ -22,8 +22,7 @@ func (t *Emitter) CellAddress(a memory.ArrayPlan, index *ir.Value, beyond string
 	if index.Max >= uint64(a.Size) {
 		t.Emit(asm.JGE.Imm(asm.R1, int32(a.Size), beyond))
 	} else {
-		// The condition is always true, but the verifier does not know the widths of values in
-		// memory.
+		// The jump is never taken, but the verifier does not know the widths of values in memory.
 		t.Emit(asm.JGT.Imm(asm.R1, int32(min(index.Max, uint64(a.Size-1))), beyond))
 	}
 	switch {

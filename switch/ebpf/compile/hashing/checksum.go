@@ -224,7 +224,7 @@ func (t *Hashes) addPayload(odd bool) {
 
 // Layout of the part of sumPayload's stack that its loop body sumChunk also uses.
 const (
-	sumShared = -40 // stack offset of this part
+	sumShared = -40 // stack offset of the part that sumChunk also uses
 	sumCtx    = 0
 	sumPHV    = 8
 	sumAt     = 16 // the current offset in the frame

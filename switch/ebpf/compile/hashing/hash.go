@@ -102,7 +102,7 @@ func (t *Hashes) hashFunction(name string) string {
 		case name == "identity":
 			// The hash is the first eight bytes, or all bytes if there are fewer.
 			t.Emit(asm.JGE.Imm(i, 8, done), asm.LSh.Imm(v, 8), asm.Or.Reg(v, asm.R2))
-		default: // Add up whole words: shift the byte to its position in the word.
+		default: // Combine whole words: shift the byte to its position in the word.
 			size := map[string]int32{"csum16": 2, "xor16": 2, "xor32": 4}[name]
 			t.Emit(asm.Mov.Reg(asm.R3, i), asm.And.Imm(asm.R3, size-1), asm.Xor.Imm(asm.R3, size-1),
 				asm.LSh.Imm(asm.R3, 3), asm.LSh.Reg(asm.R2, asm.R3))

@@ -45,7 +45,8 @@ func (t *Headers) Parse() {
 	for _, s := range p.States {
 		t.Where = pathOfState(s)
 		t.Bind(label(s))
-		// In a loop, the verifier has to see that the cursor advances.
+		// In a loop, the verifier has to see that the cursor advances, so this does not widen its
+		// bounds.
 		if len(p.States) > manyHeaders && !analysis.IsCycle(s) {
 			t.WidenBounds(code.Entry, farthest, "ingress.drop")
 		}

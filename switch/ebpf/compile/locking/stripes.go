@@ -53,8 +53,8 @@ const (
 // Striped reports whether the program has stripes at all.
 func (t *Locks) Striped() bool { return t.Versioned() && len(t.Families) > 0 && t.ByPaths }
 
-// findStripe emits code that stores the offset of a number's stripe within its family in R1 and in
-// the PHV. If the number is too large to have cells, the code jumps to beyond.
+// findStripe emits code that stores the offset of a number's stripe within its register family in
+// R1 and in the PHV. If the number is too large to have cells, the code jumps to beyond.
 func (t *Locks) findStripe(f int, base *bmv2json.Expr, beyond string) {
 	v := t.Index(base)
 	if k, ok := v.Constant(); ok {
@@ -71,9 +71,9 @@ func (t *Locks) findStripe(f int, base *bmv2json.Expr, beyond string) {
 	t.Store(code.PHV, t.HeldStripe(f), asm.R2, 8)
 }
 
-// stripeAddress emits code that loads the address of the packet's stripe of a family into R1. The
-// PHV contains the stripe's offset. If none is not "", the code jumps to none when the packet has
-// no stripe.
+// stripeAddress emits code that loads the address of the packet's stripe of a register family into
+// R1. The PHV contains the stripe's offset. If none is not "", the code jumps to none when the
+// packet has no stripe.
 func (t *Locks) stripeAddress(phv asm.Register, f int, none string) {
 	t.Load(asm.R2, phv, t.HeldStripe(f), 8)
 	if none != "" {
@@ -248,7 +248,7 @@ func (t *Locks) waitForStripeFunction() string {
 // returns 0.
 func (t *Locks) TakeStripesFunction() string {
 	t.GiveStripesFunction()
-	// The state contains the next stripe's number. The one lock guards it.
+	// The state contains the next stripe's number. The global lock guards it.
 	t.FunctionOnce("stripes.each", func() {
 		t.StateAddress(asm.R6, t.Taking)
 		t.Load(asm.R7, asm.R6, 0, 8)

@@ -11,7 +11,7 @@ import (
 )
 
 // HashAlgorithms maps p4c's names of hash algorithms to this engine's names. The "custom" CRCs have
-// BMv2's initial parameters. The parameters of those with 16 and 32 bits can be changed
+// BMv2's initial parameters. The parameters of custom CRCs with 16 and 32 bits can be changed
 // (custom_crc.go).
 var HashAlgorithms = map[string]string{
 	"crc32": "crc32", "crc32_custom": "crc32", "crc16": "crc16", "crc16_custom": "crc16",
@@ -118,7 +118,8 @@ func (p *Plan) hashed(k *bmv2json.Calculation) bool {
 	return false
 }
 
-// checkedByBytes reports whether a checksum needs the bytes of a calculation.
+// checkedByBytes reports whether a checksum is computed from the assembled bytes of a calculation's
+// inputs.
 func (p *Plan) checkedByBytes(k *bmv2json.Calculation) bool {
 	inputs, payload := analysis.WithoutPayload(k)
 	return slices.ContainsFunc(p.Prog.Checksums,

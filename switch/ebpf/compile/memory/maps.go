@@ -66,7 +66,7 @@ const (
 	// 8 bytes: the run number under which the slot was filled; 0 if the slot is free; -1 while it
 	// is being filled or emptied
 	SlotNumber = 0
-	SlotKind   = 8 // 4 bytes
+	SlotKind   = 8 // 4 bytes: what tc must do with the packet
 	SlotPHV    = 16
 )
 

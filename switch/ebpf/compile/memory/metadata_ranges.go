@@ -73,8 +73,8 @@ func (p *Plan) planRanges() {
 	}
 }
 
-// WhereverRead returns the form of a field anywhere in the program. open has the fields that are
-// being analysed.
+// WhereverRead returns the affine form that a field has anywhere in the program. open has the
+// fields that are being analysed.
 func (p *Plan) WhereverRead(w affine.Evaluator, r bmv2json.FieldRef, open map[int]bool) affine.Form {
 	if r.IsValidity() {
 		return affine.Unknown()

@@ -14,7 +14,7 @@ const (
 	// 4 bytes: packet_length in egress, which is the received length, plus added headers, minus
 	// removed headers
 	PHVLength = 36
-	PHVSpill  = 40 // 8 bytes for emit.WidenBounds
+	PHVSpill  = 40 // 8 bytes: scratch space for emit.WidenBounds
 	// 8 bytes: the control plane's epoch before the packet's first lookup
 	PHVEpoch   = 48
 	PHVCPU     = 56 // 8 bytes: the CPU to whose counter copies the packet adds

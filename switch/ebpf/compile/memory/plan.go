@@ -31,7 +31,7 @@ type Plan struct {
 	Mode, Contended int
 	// Offset in the state of how many bytes of stripes a packet holds that is taking all stripes.
 	Taking    int
-	Stripes   int // offset in the state of the stripes of all families
+	Stripes   int // offset in the state of the stripes of all register families
 	Registers []ArrayPlan
 	Counters  []CounterPlan
 	Meters    []ArrayPlan
@@ -51,10 +51,11 @@ type Plan struct {
 	Out      int // the headers that leave
 	Blocks   map[*bmv2json.Header]bool
 	// offset in the PHV of the 4 bytes with a block's offset in the frame
-	BlockAt       map[*bmv2json.Header]int
-	Undo          int                  // values for undoing changes; see locking/unlocked.go
-	Resting       []*Resting           // blocks that may rest in the frame
-	RestingFields map[int]restingField // fields of these blocks, by their offset in the PHV
+	BlockAt map[*bmv2json.Header]int
+	Undo    int        // values for undoing changes; see locking/unlocked.go
+	Resting []*Resting // blocks that may rest in the frame
+	// fields of the blocks in Resting, by their offset in the PHV
+	RestingFields map[int]restingField
 
 	Scratch, ScratchEnd int // words in the PHV for arithmetic on wide values (ir/wide.go)
 	operations          map[*bmv2json.Primitive]*bmv2json.Expr
@@ -64,26 +65,28 @@ type Plan struct {
 
 	Families    []family // register families; empty if there is only one lock
 	Members     []Member // indexed by Register.Index
-	StripeCount int      // number of stripes of each family, a power of two
-	// offset in the PHV of a word for the stripe and a word for its version, for each family
+	StripeCount int      // number of stripes of each register family, a power of two
+	// offset in the PHV of a word for the stripe and a word for its version, for each register
+	// family
 	held            int
 	LargestRegister int // number of cells of the largest register
-	// Values that are assigned to metadata, by the field's offset, and whether the field may get
-	// any other value.
+	// assigned has the values that are assigned to metadata, by the field's offset. otherwise tells
+	// whether the field may get any other value.
 	assigned  map[int][]*bmv2json.Expr
 	otherwise map[int]bool
 
 	Requests Requests
-	// 2 bytes in the PHV: the learn list to send; 0 if the program sends none
 	Messages []*bmv2json.Primitive // the program's log messages by number
 	// Offset in the state of the number of messages that found the ring full.
 	MessagesLost int
-	Digest       int
-	ValueSets    []SetPlan      // indexed by ValueSet.Index
-	HashIn       int            // offset of the bytes that are hashed
-	HashMax      int            // largest number of bytes at HashIn
-	CRCTables    map[string]int // offset of each CRC table in the state
-	customCRCs   map[*bmv2json.Calculation]int
+	// Offset in the PHV of the 2 bytes with the id of the learn list to send, or 0 if the program
+	// sends no digests.
+	Digest     int
+	ValueSets  []SetPlan      // indexed by ValueSet.Index
+	HashIn     int            // offset of the bytes that are hashed
+	HashMax    int            // largest number of bytes at HashIn
+	CRCTables  map[string]int // offset of each CRC table in the state
+	customCRCs map[*bmv2json.Calculation]int
 }
 
 // Span is the part [off, off+size) of the PHV.

@@ -12,20 +12,20 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// family is a group of registers that a packet selects by one number. Cell i of such a register
-// belongs to the number i/scale, with the register's own scale. A packet that holds a number's
-// stripe may use the cells of that number.
+// family is a group of registers that a packet selects by the same number, for example, a session
+// number. A register has scale cells for each number, so cell i belongs to the number i/scale. A
+// packet that holds a number's stripe may use the cells of that number.
 type family struct {
-	Stripes int    // offset of the family's stripes in the state
+	Stripes int    // offset of the register family's stripes in the state
 	Bound   uint64 // all numbers that have a cell are less than this
-	alone   bool   // the family is a single one-word register
-	// Single is set if the family is alone and a packet writes at most one of its cells. A packet
-	// that holds stripes of other families and only reads one cell of this family needs no stripe
-	// for the read (locking/stripes.go).
+	alone   bool   // the register family is a single one-word register
+	// Single is set if the register family is alone and a packet writes at most one of its cells. A
+	// packet that holds stripes of other families and only reads one cell of this family needs no
+	// stripe for the read (locking/stripes.go).
 	Single bool
 }
 
-// Member is a register's membership in a family: the family, and the register's scale.
+// Member is a register's membership in a register family: the family, and the register's scale.
 type Member struct {
 	Family int
 	Scale  uint64
@@ -45,7 +45,9 @@ func (p *Plan) planFamilies() {
 		return
 	}
 	if q := p.Prog.Pipeline("egress"); q != nil && slices.ContainsFunc(analysis.Nodes(q), analysis.TouchesRegister) {
-		return // egress has a locked section of its own, with the global lock
+		// There are no register families. Egress locks its registers separately, and only with the
+		// global lock.
+		return
 	}
 	q := p.Prog.Pipeline("ingress")
 	if q == nil {
@@ -112,13 +114,14 @@ func (p *Plan) planFamilies() {
 	}
 }
 
-// mostRows is the largest number of bytes of the state that the rows of a family may occupy.
+// mostRows is the largest number of bytes of the state that the rows of a register family may
+// occupy.
 const mostRows = 1 << 19
 
-// planRegisters reserves space for registers. If a family is small, all cells of one number lie in
-// one row, which is a cache line. Other CPUs, whose packets have other numbers, then do not touch
-// this line, although numbers are often neighbours. For example, sessions are leased one after the
-// other. A packet also fetches one line instead of one line for each register.
+// planRegisters reserves space for registers. If a register family is small, all cells of one
+// number lie in one row, which is a cache line. Other CPUs, whose packets have other numbers, then
+// do not touch this line, although numbers are often neighbours. For example, sessions are leased
+// one after the other. A packet also fetches one line instead of one line for each register.
 func (p *Plan) planRegisters() {
 	p.Registers = make([]ArrayPlan, len(p.Prog.Registers))
 	for i, r := range p.Prog.Registers {
@@ -152,9 +155,9 @@ func (p *Plan) planRegisters() {
 	}
 }
 
-// findSingle chooses the single family. Of the possible families, it takes the family with the
-// fewest numbers, because packets are most likely to share these. With two single families, a
-// packet's read in one and its write in the other would not be atomic.
+// findSingle chooses the register family that is marked Single. Of the possible families, it takes
+// the family with the fewest numbers, because packets are most likely to share these. With two such
+// families, a packet's read in one and its write in the other would not be atomic.
 func (p *Plan) findSingle(q *bmv2json.Pipeline) {
 	var single *family
 	for f := range p.Families {
@@ -168,7 +171,7 @@ func (p *Plan) findSingle(q *bmv2json.Pipeline) {
 	}
 }
 
-// mostWrites returns the largest number of cells of a family that a packet writes.
+// mostWrites returns the largest number of cells of a register family that a packet writes.
 func (p *Plan) mostWrites(q *bmv2json.Pipeline, family int) (most int) {
 	behind := map[bmv2json.Node]int{}
 	for _, n := range slices.Backward(analysis.Nodes(q)) {
@@ -194,15 +197,15 @@ func (p *Plan) mostWrites(q *bmv2json.Pipeline, family int) (most int) {
 	return most
 }
 
-// StripeMask returns a mask of the significant bits of a stripe's offset in its family. Bit 0 says
-// whether there is a stripe.
+// StripeMask returns a mask of the significant bits of a stripe's offset in its register family.
+// Bit 0 says whether there is a stripe.
 func (p *Plan) StripeMask() int32 { return int32((p.StripeCount - 1) * StripeBytes) }
 
-// HeldStripe returns the offset in the PHV of the packet's stripe of a family.
+// HeldStripe returns the offset in the PHV of the packet's stripe of a register family.
 func (p *Plan) HeldStripe(family int) int { return p.held + 16*family }
 
 // HeldVersion returns the offset in the PHV of the version that the packet noted for its stripe of
-// a family.
+// a register family.
 func (p *Plan) HeldVersion(family int) int { return p.held + 16*family + 8 }
 
 // Locks returns the offsets in the state of the locks that a packet may hold. A free lock contains

@@ -254,7 +254,7 @@ func (p *maker) once(place string, n bmv2json.Node, f ir.Facts, make func(ir.Fac
 // common.
 func (p *maker) nearest(place string, f ir.Facts) (best ir.Facts) {
 	before := p.variants[place]
-	full := len(before) >= 2*p.t.Variants // includes variants for common facts
+	full := len(before) >= 2*p.t.Variants // the limit includes the variants for common facts
 	for _, g := range before {
 		if full && !f.Implies(g) {
 			continue

@@ -11,25 +11,25 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf/ir"
 )
 
-// Needs describes, for each family, the number by which a packet selects registers from a step on.
-// The numbers are expressed by values at that step.
+// Needs describes, for each register family, the number by which a packet selects registers from a
+// step on. The numbers are expressed by values at that step.
 type Needs struct {
-	Families []Need // indexed by family
-	// set if some index may depend on other values than those at that step
+	Families []Need // indexed by register family
+	// set if some index may depend on values that are not known at that step
 	unknown bool
-	// The largest number of cells of the single family that a packet reads, and whether it writes
-	// any cell of this family.
+	// The largest number of cells of the register family marked Single that a packet reads, and
+	// whether it writes any cell of this family.
 	singleReads  int
 	singleWrites bool
 }
 
-// Need is the number by which a packet selects the registers of a family. Its Base is nil if the
-// packet uses no register of the family.
+// Need is the number by which a packet selects the registers of a register family. Its Base is nil
+// if the packet uses no register of the family.
 type Need struct {
 	Base    *bmv2json.Expr
 	key     string
 	several bool // the packet uses several numbers, on different paths or one after the other
-	single  bool // this is the single family (locking/stripes.go)
+	single  bool // this is the register family marked Single (locking/stripes.go)
 }
 
 func (n *Need) add(m Need) {
@@ -43,16 +43,16 @@ func (n *Need) add(m Need) {
 	}
 }
 
-// fieldsHeld has the forms of fields relative to the beginning of the pipeline or, inside the
-// locked section, relative to when the packet locked the registers. A field without a form is
-// unchanged or, if lost is set, may have any value.
+// fieldsHeld has the affine forms of fields (affine.Form). Their bases are values at the beginning
+// of the pipeline or, inside the locked section, at the time when the packet locked the registers.
+// A field without a form is unchanged or, if lost is set, may have any value.
 type fieldsHeld struct {
 	of   map[int]affine.Form
 	lost bool
 }
 
-// enter returns the forms of fields where a packet locks the registers. It keeps the fields that
-// were computed from another field that has not changed since.
+// enter returns the affine forms of fields where a packet locks the registers. It keeps the fields
+// that were computed from another field that has not changed since.
 func (t *finder) enter(h *fieldsHeld) *fieldsHeld {
 	in := &fieldsHeld{of: map[int]affine.Form{}}
 	for off, n := range h.of {
@@ -71,7 +71,7 @@ func (t *finder) enter(h *fieldsHeld) *fieldsHeld {
 }
 
 // findNeeds finds, for each step in the locked section, the numbers by which packets select the
-// registers of each family.
+// registers of each register family.
 func (t *finder) findNeeds(order []*Step) {
 	if len(t.Families) == 0 {
 		return
@@ -181,7 +181,7 @@ func (t *finder) takenBy(s *Step, w affine.Evaluator) *Need {
 	return &Need{}
 }
 
-// numbersAt returns an evaluator of values at a step, given the forms h of fields.
+// numbersAt returns an evaluator of values at a step, given the affine forms h of the fields.
 func (t *finder) numbersAt(s *Step, h *fieldsHeld) affine.Evaluator {
 	return affine.Evaluator{Bound: uint64(t.LargestRegister), Field: func(r bmv2json.FieldRef) affine.Form {
 		if r.Field.VL || r.Field.Signed || ir.Wide(r.Field.Width) || r == t.Std.IngressTime {
@@ -202,7 +202,7 @@ func (t *finder) numbersAt(s *Step, h *fieldsHeld) affine.Evaluator {
 	}}
 }
 
-// itself returns the form of a field that has not changed.
+// itself returns the affine form of a field that has not changed.
 func (t *finder) itself(r bmv2json.FieldRef) affine.Form {
 	n := affine.OfField(t.Layout, r)
 	if n.Base != nil {
@@ -211,7 +211,7 @@ func (t *finder) itself(r bmv2json.FieldRef) affine.Form {
 	return n
 }
 
-// rangeOf returns the form that a field has everywhere in the program.
+// rangeOf returns the affine form that a field has everywhere in the program.
 func (t *finder) rangeOf(r bmv2json.FieldRef) (n affine.Form) {
 	off := t.Layout.Field(r).Off
 	if n, ok := t.ranges[off]; ok {
@@ -228,7 +228,7 @@ func (t *finder) rangeOf(r bmv2json.FieldRef) (n affine.Form) {
 	return affine.AtMost(ir.Ones(r.Field.Width))
 }
 
-// heldBehind returns the forms of fields after a step.
+// heldBehind returns the affine forms of fields after a step.
 func (t *finder) heldBehind(s *Step, h *fieldsHeld, w affine.Evaluator) *fieldsHeld {
 	var changed []int
 	value := affine.Unknown()
@@ -263,7 +263,7 @@ func (t *finder) heldBehind(s *Step, h *fieldsHeld, w affine.Evaluator) *fieldsH
 	return after
 }
 
-// eitherHeld returns the forms of fields where two paths meet.
+// eitherHeld returns the affine forms of fields where two paths meet.
 func (t *finder) eitherHeld(a, b *fieldsHeld, refs map[int]bmv2json.FieldRef) *fieldsHeld {
 	if a == b {
 		return a
@@ -290,8 +290,8 @@ func (t *finder) eitherHeld(a, b *fieldsHeld, refs map[int]bmv2json.FieldRef) *f
 	return out
 }
 
-// FamiliesToLock returns the families of which a packet locks one stripe when it enters the locked
-// section at a step. It returns false if the packet must lock all stripes.
+// FamiliesToLock returns the register families of which a packet locks one stripe when it enters
+// the locked section at a step. It returns false if the packet must lock all stripes.
 func (n *Needs) FamiliesToLock() (list []int, ok bool) {
 	if n == nil || n.unknown {
 		return nil, false
@@ -313,8 +313,8 @@ func (n *Needs) FamiliesToLock() (list []int, ok bool) {
 	return list, true
 }
 
-// familiesToRead returns the families whose versions tell a read-only packet whether its reads were
-// consistent. It returns false if the versions cannot tell that.
+// familiesToRead returns the register families whose versions tell a read-only packet whether its
+// reads were consistent. It returns false if the versions cannot tell that.
 func (n *Needs) familiesToRead() (list []int, ok bool) {
 	if n == nil || n.unknown {
 		return nil, false

@@ -91,7 +91,7 @@ func TestNeeds(t *testing.T) {
 
 // TestNeedsUnknown checks two programs that cannot use stripes. In the first, an index is read from
 // a register, so it is not known beforehand. In the second, a packet selects a register by two
-// numbers, so it would need two stripes of one family.
+// numbers, so it would need two stripes of one register family.
 func TestNeedsUnknown(t *testing.T) {
 	needStripes(t)
 	for _, program := range []string{"indirect", "transfer"} {

@@ -24,7 +24,7 @@ func TestPaths(t *testing.T) {
 		t.Fatal("none were found")
 	}
 	dead, known, reading := 0, 0, 0
-	// set if the registers have been locked and released before a step
+	// taken[i] is set if the registers were locked and released before step i
 	taken := make([]bool, len(order))
 	for i, s := range order {
 		if s.Dead {

@@ -33,14 +33,14 @@ type Step struct {
 	Next  []*Step
 
 	Expr      *bmv2json.Expr
-	Dst       ir.Place // for StepSet
+	Dst       ir.Place // destination of StepSet
 	Value     uint64
 	Primitive *bmv2json.Primitive
 	Path      string
 	Params    *ir.Params // the action's parameters
 	Constants [][]byte   // the action's parameters if they are known, instead of Params
 	Table     *Outcomes
-	Undo      *Unlocked // for StepUnlocked and StepUndo
+	Undo      *Unlocked // set for StepUnlocked and StepUndo
 	Spoilt    bool      // tests: the step deliberately reads a wrong value
 
 	reads []int // fields that the step reads, or ir.EveryField

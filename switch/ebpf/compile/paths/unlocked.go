@@ -13,8 +13,8 @@ type Unlocked struct {
 	Keep   []memory.Span      // fields whose old values are saved
 	Reload []*bmv2json.Header // blocks that are restored from the frame
 
-	Families []int // families whose versions are checked if the program uses stripes
-	Striped  bool  // set if the families are known
+	Families []int // register families whose versions are checked if the program uses stripes
+	Striped  bool  // set if the register families are known
 }
 
 // readUnlocked adds a copy of the following steps, without the lock, at each place where packets
@@ -154,7 +154,7 @@ func (t *finder) changedInside(first *Step) (changed map[int]bool, ok bool) {
 			switch s.Primitive.Op {
 			case "assign", "modify_field", "register_read", "count", "mark_to_drop", "drop",
 				"no_op":
-			default: // includes log_msg, which would be logged twice
+			default: // this includes log_msg, because its message would be logged twice
 				return nil, false
 			}
 		default:

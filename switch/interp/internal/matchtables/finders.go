@@ -113,7 +113,7 @@ type maskGroup struct {
 	plen  int
 	best  int // the largest priority in the group
 	m     lookupMap
-	words *WordMap    // the same map as m if keys have one lane
+	words *WordMap    // the same map as m, or nil if keys have several lanes
 	prio  map[int]int // the number of entries of each priority
 }
 

@@ -14,7 +14,7 @@ import (
 // packKeys lays out the keys in as few lanes as possible. Narrow keys share a lane. A range has its
 // own lane, because it is compared as a number.
 func (t *Table) packKeys(lay *packet.Layout) {
-	to, used := 0, 0 // the lane that is being filled, and the number of its bits that are taken
+	to, used := 0, 0 // the lane that is being filled, and the number of its bits in use
 	fresh := func() {
 		if used > 0 {
 			to, used = to+1, 0

@@ -27,7 +27,7 @@ type Layout struct {
 	// Used has the fields that the program mentions.
 	Used map[bmv2json.FieldRef]bool
 
-	metadata  []bool // indexed by header
+	metadata  []bool // whether each header is metadata, by Header.Index
 	metaLanes []Run  // the lanes of each metadata header
 	varbits   []int  // indices of headers with a varbit field
 	stacks    int    // number of header stacks and union stacks

@@ -11,21 +11,22 @@ type Kind int32
 // The kinds of steps. Event.ID is the id in the program's JSON unless the comment of the kind says
 // otherwise.
 const (
-	PacketIn       Kind = iota // ID is the port
-	PacketOut                  // ID is the port
-	ParserStart                // ID is the parser's
-	ParserDone                 // ID is the parser's
-	ParserExtract              // ID is the header's
-	DeparserStart              // ID is the deparser's
-	DeparserDone               // ID is the deparser's
-	DeparserEmit               // ID is the header's
-	ChecksumUpdate             // ID is the checksum's
-	PipelineStart              // ID is the pipeline's
-	PipelineDone               // ID is the pipeline's
-	Condition                  // ID is the condition's; Value is 1 if the condition is true
-	TableHit                   // ID is the table's; Value is the entry's handle
-	TableMiss                  // ID is the table's
-	ActionExecute              // ID is the action's
+	PacketIn       Kind = iota // Event.ID is the port number
+	PacketOut                  // Event.ID is the port number
+	ParserStart                // Event.ID is the parser's id
+	ParserDone                 // Event.ID is the parser's id
+	ParserExtract              // Event.ID is the header's id
+	DeparserStart              // Event.ID is the deparser's id
+	DeparserDone               // Event.ID is the deparser's id
+	DeparserEmit               // Event.ID is the header's id
+	ChecksumUpdate             // Event.ID is the checksum's id
+	PipelineStart              // Event.ID is the pipeline's id
+	PipelineDone               // Event.ID is the pipeline's id
+	// Event.ID is the condition's id; Event.Value is 1 if the condition is true
+	Condition
+	TableHit      // Event.ID is the table's id; Event.Value is the entry's handle
+	TableMiss     // Event.ID is the table's id
+	ActionExecute // Event.ID is the action's id
 )
 
 // ConfigChange is the event that another program was loaded. It is not a step of a packet.

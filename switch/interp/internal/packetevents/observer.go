@@ -11,11 +11,11 @@ import (
 // Observer reports the processing of packets to a listener and to a trace. Either may be missing.
 type Observer struct {
 	events   Listener
-	arrived  uint64 // number of packets received so far, which names a packet
+	arrived  uint64 // number of packets received so far, which becomes part of a packet's name
 	eventful bool   // set if the listener wants the events of the present packet
 
 	onTrace func(string)
-	// number of packets received since tracing began, which numbers a packet in the trace
+	// number of packets received since tracing began, which becomes a packet's number in the trace
 	traced  uint64
 	tracing uint64 // the number of the present packet in the trace
 }

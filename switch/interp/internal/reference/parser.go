@@ -29,7 +29,7 @@ type parseState struct {
 	key   []keyPart
 	one   expression.Number // set if the key has only one part, of one lane
 	cases []parseCase
-	// The cases of a state whose field one is set and that has no value set.
+	// If one is set and no case is a value set, plain has the cases.
 	plain []plainCase
 	then  *parseState // the next state if no case matches; nil accepts the packet
 }

@@ -14,32 +14,32 @@ const (
 	opEnd opcode = iota
 	opJump
 
-	// Instructions that set lane a. If an instruction has two operands, lane to is the first.
-	opSet     // a = k
-	opCopy    // a = lane to
-	opMask    // a = lane to & k
-	opParam   // a = lane to of the action's parameters & k
-	opAdd     // a = lane to + k
-	opOr      // a = lane to | k
-	opXor     // a = lane to ^ k
-	opShl     // a = lane to << k; k is at most 63
-	opShr     // a = lane to >> k; k is at most 63
-	opAddLane // a = lane to + lane k; other operators follow in the same form
+	// Instructions that set lane[a]. a, to and k are the fields of instr.
+	opSet     // lane[a] = k
+	opCopy    // lane[a] = lane[to]
+	opMask    // lane[a] = lane[to] & k
+	opParam   // lane[a] = parameter[to] & k, with a parameter of the action
+	opAdd     // lane[a] = lane[to] + k
+	opOr      // lane[a] = lane[to] | k
+	opXor     // lane[a] = lane[to] ^ k
+	opShl     // lane[a] = lane[to] << k; k is at most 63
+	opShr     // lane[a] = lane[to] >> k; k is at most 63
+	opAddLane // lane[a] = lane[to] + lane[k]; the next operators have the same form
 	opSubLane
 	opAndLane
 	opOrLane
 	opXorLane
-	opValue // a = the result of function k of values
-	opRead  // a = the cell of register k at the index in lane to, if the cell exists
+	opValue // lane[a] = the result of Code.values[k]
+	opRead  // lane[a] = register[k][lane[to]], if the register cell exists
 
-	// Conditional jumps. Execution continues at instruction to if the condition is true.
-	opIfEqual     // condition: lane a == k
-	opIfEqualLane // condition: lane a == lane k
-	opIfLess      // condition: lane a < k
-	opIfLessLane  // condition: lane a < lane k
-	opIfIn        // condition: lane a < 64, and bit number (lane a) of k is set
-	opIfValid     // condition: header a is valid
-	opIf          // condition number k
+	// Conditional jumps. If the condition is true, execution continues at instruction to.
+	opIfEqual     // condition: lane[a] == k
+	opIfEqualLane // condition: lane[a] == lane[k]
+	opIfLess      // condition: lane[a] < k
+	opIfLessLane  // condition: lane[a] < lane[k]
+	opIfIn        // condition: lane[a] < 64, and bit lane[a] of k is set
+	opIfValid     // condition: header number a is valid
+	opIf          // condition: Code.conds[k]
 	opIfExit      // condition: the program has executed exit
 	// Conditional jumps that jump if the condition is false.
 	opUnlessEqual
@@ -50,10 +50,10 @@ const (
 	opUnlessValid
 	opUnless
 
-	opWrite // the cell of register k at the index in lane to, if it exists, is set to lane a
-	opCount // counts a packet in the cell of counter k at the index in lane a, if it exists
-	opDo    // executes primitive k
-	opTable // applies the table of site k, whose result determines the next instruction
+	opWrite // register[k][lane[to]] = lane[a], if the register cell exists
+	opCount // counts a packet in counter[k][lane[a]], if the counter cell exists
+	opDo    // executes Code.do[k]
+	opTable // applies the table Code.tables[k], whose result determines the next instruction
 
 	// The next a instructions are of the same kind. They run in a loop without a switch.
 	opSets

@@ -94,7 +94,7 @@ type paths struct {
 	memo  map[string]*step
 	kinds map[*step][]facts // the facts of each variant of a step
 	steps int
-	of    map[*step]int // number of variants of a step
+	of    map[*step]int // number that identifies a step in the keys of memo
 }
 
 // asked has, for each lane, the number of conditions after a step that use the lane's value before

@@ -94,8 +94,8 @@ func (s *step) asks(lanes laneSet) {
 	}
 }
 
-// effects are what a closure may read or set: fields, as runs of lanes, and validity bits. They are
-// limited to those that other steps use.
+// effects are what a closure may read or set: fields, as runs of lanes, and validity bits. They
+// omit fields and bits that no other step uses.
 type effects struct {
 	reads, sets []packet.Run
 	valid       []int // headers whose validity the closure may set
