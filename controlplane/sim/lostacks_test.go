@@ -86,7 +86,7 @@ func swapUnderLoss(t *testing.T, m *mutants.Mutant, shape, host string, swaps in
 			Expected: expected, Deadline: w.Loop.Now + 10*time.Second}, func(r calls.Result) {
 			if waits = append(waits, r.RTT); r.Err != nil {
 				t.Errorf("swap %d: %v", len(waits), r.Err)
-				waits = nil // nil, because the loop below reports the end
+				waits = nil // the loop below reports that the swaps have ended
 			} else if len(waits) < swaps {
 				w.Loop.After(50*time.Microsecond, func() { swap(r.Version) })
 			}

@@ -31,7 +31,7 @@ type Result struct {
 
 // These are time limits that begin when the faults have stopped.
 const (
-	readyWithin = 8 * time.Second        // until the chain is complete and ready; draining it may take 5 s
+	readyWithin = 8 * time.Second        // until the chain is complete and ready; draining the chain may take 5 s
 	cleanWithin = 2 * time.Second        // until every key is clean at every member
 	probeWithin = time.Second            // until every key can be read and changed
 	longest     = 300 * time.Millisecond // the longest time that a frame travels

@@ -19,7 +19,7 @@ type Client interface {
 	Lock(ctx context.Context, name string) (unlock func(context.Context) error, err error)
 	Put(ctx context.Context, key, value string) error
 	// Watch calls tell with each reported value of an existing key, until ctx ends or the watch
-	// fails, which is an error. It returns when later puts will be reported.
+	// fails. If the watch fails, it calls failed. Watch returns when later puts will be reported.
 	Watch(ctx context.Context, key string, tell func(value string), failed func(error)) error
 	// Name returns the client's name, with its version if known.
 	Name() string

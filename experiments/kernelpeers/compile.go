@@ -22,7 +22,7 @@ const entries = 16384
 type source struct {
 	folder  string         // folder of the program in the checkout
 	file    string         // file of the program
-	others  []string       // files that the program includes
+	others  []string       // other files, which the program includes
 	defines map[string]int // values of definitions that replace the store's own values
 }
 

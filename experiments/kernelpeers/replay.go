@@ -53,7 +53,8 @@ func newReplay(frame []byte, shift int32) (_ *replay, err error) {
 		asm.Mov.Imm(asm.R7, 0), // R7 is the number of bytes by which this frame was moved
 		asm.JEq.Imm(asm.R3, length, "shifted"),
 		asm.Mov.Imm(asm.R7, shift),
-		// The tail comes first, because a frame must never be shorter than its Ethernet header.
+		// The program moves the frame's end first, because a frame must never be shorter than its
+		// Ethernet header.
 		asm.Mov.Reg(asm.R2, asm.R7).WithSymbol("shifted"),
 		asm.Add.Imm(asm.R2, length),
 		asm.Sub.Reg(asm.R2, asm.R3),

@@ -113,7 +113,7 @@ func TestDirtyReads(t *testing.T) {
 				t.Errorf("a dirty read at s%d is processed %d times, want %d", sw+1, n.runs, want)
 			}
 		}
-		n.expect(n.ask(head, Packet{Op: Read, Key: 8}), ReadReply, head, 0) // another key is clean
+		n.expect(n.ask(head, Packet{Op: Read, Key: 8}), ReadReply, head, 0) // key 8 is clean
 	})
 }
 

@@ -70,7 +70,7 @@ func Plan(t *topology.Topology) (map[string]Node, error) {
 				n.Entries = append(n.Entries, route(h.IP, hop.Peer.MAC, hop.Number))
 			}
 		}
-		up, _ := graph.NextHop(name, tail.Name) // the tail has no port towards the tail
+		up, _ := graph.NextHop(name, tail.Name) // there is no such port at the tail itself
 		for _, p := range s.Ports {
 			n.Groups = append(n.Groups, acknowledgements(p, tree[name], p.Number == up.Number)...)
 		}

@@ -16,7 +16,7 @@ const (
 
 // These are the program's constants.
 const (
-	Keys     = 65536 // number of keys; every KEY_ID is below it
+	Keys     = 65536 // number of keys; every KEY_ID is below this number
 	Versions = 8     // number of cells of a key: one for the clean version, the others for dirty versions
 )
 
@@ -38,7 +38,7 @@ func (o Op) String() string {
 // Packet is a NetCRAQ header of the paper.
 type Packet struct {
 	Op      Op
-	Version uint16 // number of the write, in a WRITE and an ACKNOWLEDGE, 14 bits; 0 means not assigned yet
+	Version uint16 // number of the write, 14 bits, in a WRITE and an ACKNOWLEDGE; 0 means not assigned yet
 	Key     uint32
 	Value   [ValueBytes]byte
 }

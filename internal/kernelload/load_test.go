@@ -97,7 +97,7 @@ func TestLost(t *testing.T) {
 // TestAnswers: the test answers as a switch, and checks how the load counts each answer.
 func TestAnswers(t *testing.T) {
 	_, sw := pair(t)
-	// starts the runtime's poller before threads are counted
+	// This starts the runtime's poller before threads are counted.
 	conn, err := net.ListenPacket("udp4", ":0")
 	check(t, err)
 	conn.Close()

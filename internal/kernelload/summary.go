@@ -15,8 +15,8 @@ type Summary struct {
 	QueriesPerSecond float64 `json:"queriesPerSecond"`
 	Seconds          float64 `json:"seconds"`
 	Queries          uint64  `json:"queries"`
-	// Lost is the number of queries without an answer at the end of the run. No query is lost
-	// before that, because queries are resent until they are answered.
+	// Lost is the number of queries without an answer at the end of the run. Until then no query
+	// counts as lost, because queries are resent until they are answered.
 	Lost          uint64        `json:"lost"`
 	Failed        uint64        `json:"failed"`
 	Wrong         uint64        `json:"wrong"`

@@ -29,7 +29,7 @@ func Watch(ctx context.Context, look func()) (ended <-chan struct{}, err error) 
 	end, watching := make(chan struct{}), make(chan error)
 	go func() {
 		defer close(end)
-		runtime.LockOSThread() // the thread ends with the goroutine
+		runtime.LockOSThread() // the thread stays locked, so it ends with the goroutine
 		deleted, monitor, err := deletions(space)
 		watching <- err
 		if err == nil {

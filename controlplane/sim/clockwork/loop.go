@@ -66,7 +66,7 @@ func (q *eventQueue) Pop() any {
 // part does not change what another part draws.
 type Dice struct{ *rand.Rand }
 
-// These are the streams of a seed, for NewDice.
+// These are the streams of random numbers of a seed, for NewDice.
 const (
 	DiceRun = iota
 	DiceNetwork

@@ -196,7 +196,8 @@ func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation)
 	// that value's first write. A lower version of that KEY_ID says nothing either, because the
 	// controller may have had to repeat its write before anybody else could write. The same holds
 	// for the deletion by which the controller places a key.
-	moves, placings := map[wire.Version]wire.Version{}, map[wire.Version]wire.Version{} // both maps are by incarnation
+	// the keys of both maps are incarnations
+	moves, placings := map[wire.Version]wire.Version{}, map[wire.Version]wire.Version{}
 	for _, o := range ops {
 		switch i := o.Version >> ComposedShift; {
 		case o.Move:
@@ -222,7 +223,7 @@ func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation)
 			unexplained[v] = true
 		}
 	}
-	guessed := false // a CAS was executed on a version that no answer contained
+	guessed := false // whether a CAS was executed on a version that no answer contained
 	for _, o := range ops {
 		if o.Outcome == Done && o.Op != wire.Read {
 			delete(unexplained, o.Version)
@@ -243,10 +244,10 @@ func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation)
 	}
 	for i, o := range ops {
 		switch {
-		case o.Outcome == Nothing: // belied checks these writes
+		case o.Outcome == Nothing: // the function belied checks these writes
 		case o.Eventual:
-			// An EVENTUAL read may see any version that was ever committed. So only observe uses
-			// EVENTUAL reads.
+			// Only observe uses EVENTUAL reads, because such a read may see any version that was
+			// ever committed.
 		case o.Outcome == Unknown && o.Del:
 			if movedDeletion {
 				add(o, i, math.MaxInt64)

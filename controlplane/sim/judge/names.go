@@ -9,9 +9,9 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// The version of a name (docs/protocol.md) is the version of its KEY_ID plus the key's offset in
-// the directory. Versions of a name only grow, even across moves, removals and changes of
-// controller.
+// This file checks the versions of names. The version of a name (docs/protocol.md) is the version
+// of its KEY_ID plus the key's offset in the directory. Versions of a name only grow, even across
+// moves, removals and changes of controller.
 
 // seenAs holds the lowest and the highest version of a name that clients saw under one of its
 // KEY_IDs.

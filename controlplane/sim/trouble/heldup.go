@@ -22,7 +22,7 @@ const heldUpMost = 3
 func mayWait(w *world.World, n *world.Node) {
 	began, starts := w.Loop.Now, n.Starts
 	most := heldUpMost * max(w.Lease, shapes.DefaultLease)
-	if w.Disorder.Apart { // calls to other switches may also time out and be repeated
+	if w.Disorder.Apart { // calls to other switches may also time out and be repeated, so the chain may wait longer
 		most += 2 * w.CallTimeout
 	}
 	var look func()

@@ -23,7 +23,7 @@ const (
 	arbitration channel = iota // the arbitration on the stream, with its answer
 	PacketOuts                 // messages on the stream to the switch
 	PacketIns                  // messages on the stream from the switch, including the server's own messages
-	Writes                     // Write calls, each of which is independent
+	Writes                     // Write calls, each independent of the others
 	Loads                      // SetForwardingPipelineConfig calls
 	Reads                      // Read calls
 	answers                    // answers to calls
@@ -34,7 +34,7 @@ const (
 // stream delays all messages that follow it on the stream. Late packets wait in the switch.
 type disorder struct {
 	clockwork.Dice
-	Apart bool // each channel has its own order; otherwise all channels of a direction share one
+	Apart bool // whether each channel has its own order; otherwise all channels of a direction share one order
 	late  [channels]lateness
 }
 

@@ -292,7 +292,7 @@ func (m *mover) FinishMove(from, to wire.Key, last wire.Version) (now, left keys
 func (m *mover) durable() {
 	i := slices.Index(m.finished, m)
 	if i < 0 {
-		return // several saved directories can contain the move
+		return // the move was reported already, because several saved directories can contain it
 	}
 	m.finished = slices.Delete(m.finished, i, i+1)
 	m.moved.End = m.World.Loop.Now
@@ -350,7 +350,7 @@ func (s *Shell) newDirectory(saved keyspace.Snapshot) {
 // drain reads the values of an operation's keys once all members agree on them.
 func (s *Shell) drain(a chain.DrainKeys) {
 	s.work(a.Op, a.Attempt, func(ctx context.Context, o *operation) error {
-		if s.World.Without.Drainless { // the mutant reads only the tail
+		if s.World.Without.Drainless { // this mutant reads only the tail
 			ctx, cancel := s.ops.WithTimeout(ctx, ops.FetchTimeout)
 			defer cancel()
 			r, err := s.Device(a.Members[len(a.Members)-1]).other.Fetch(ctx, o.Keys[0].Alias, 0, 0)

@@ -24,7 +24,7 @@ type World struct {
 	Shape   *shapes.Shape
 	Loop    clockwork.Loop
 	Dice    struct{ run, network, Clients, Faults clockwork.Dice }
-	Control clockwork.Dice // draws the delays of controllers' messages, and clocks
+	Control clockwork.Dice // draws the delays of controllers' messages, and the rates of clocks
 	onLine  func(logbook.Line)
 	Cover   logbook.Coverage
 	Packets int
@@ -50,7 +50,7 @@ type World struct {
 	// Patience is how long controllers wait for unreachable members. If it is 0, an operator
 	// removes such members.
 	Patience    time.Duration
-	OnlyStarved bool // controllers are starved, and there is no other fault
+	OnlyStarved bool // whether starved controllers are the only fault
 	// how long lost members must be steady before they return; 0: they do not return by themselves
 	SettleFor time.Duration
 	leftOut   map[string]bool // switches that operators have left out
@@ -98,7 +98,7 @@ type World struct {
 	Intrusions   []judge.Violation
 	Contradicted []judge.Violation // violations that were found during the run, and not in the history
 	Overheard    *overheard
-	watcher      *watcher // nil if no server watches keys
+	watcher      *watcher // the server that watches keys; nil if there is none
 }
 
 // Node returns the switch with a name, or nil if there is none.
@@ -218,7 +218,7 @@ func (w *World) Good(n *Node) bool {
 func (w *World) Spare(n *Node) bool {
 	for _, s := range w.Controllers {
 		if s.Alive && s.Saving > 0 {
-			return false // the next members are being decided
+			return false // while a record is being saved, the next members are not known
 		}
 	}
 	return slices.ContainsFunc(w.Nodes, func(x *Node) bool { return x != n && w.Good(x) })
