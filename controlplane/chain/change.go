@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Change is an operator's change; nil fields stay as they are.
+// Change is an operator's change of a chain. Settings whose fields are nil stay as they are.
 type Change struct {
 	Lease   *time.Duration
 	Frozen  *bool
@@ -170,7 +170,7 @@ func (m *Machine) plan(now Time, ch Change) (next Config, reorder bool, err erro
 	return next, reorder, nil
 }
 
-// inOrder reports whether some is all, in the same order, with zero or more members left out.
+// inOrder reports whether some equals all after zero or more members are removed from all.
 func inOrder(some, all []string) bool {
 	for _, s := range all {
 		if len(some) > 0 && some[0] == s {

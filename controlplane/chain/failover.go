@@ -70,8 +70,8 @@ func (m *Machine) suspect(now Time, sw string) string {
 
 // givenUp reports whether the configuration that the machine is making durable leaves out a member
 // that has failed. Such a member gets no more leases, so the controller hears nothing from it. It
-// stays given up, because otherwise two silent members would take turns whenever persisting takes
-// long, and use up the epochs.
+// stays given up until that is done. Otherwise two silent members would be given up in turn
+// whenever persisting takes long, and would use up the epochs.
 func (m *Machine) givenUp(sw string) bool {
 	return m.persisting != nil && m.persisting.op == 0 && m.cfg.IsMember(sw) && !m.persisting.config.IsMember(sw)
 }

@@ -20,7 +20,8 @@ var (
 	ErrSilent      = errors.New("it does not answer") // a connected switch has not answered in time
 )
 
-// OpID names an operation: a change of the chain or of its keys. The shell chooses it.
+// OpID identifies an operation, which is a change of the chain or of its keys. The shell chooses
+// the OpID.
 type OpID uint64
 
 // Options are the parameters of New.
@@ -306,9 +307,9 @@ func (m *Machine) judge(now Time) {
 	}
 }
 
-// distrust handles a switch that has a later epoch than any on record. The record is then out of
-// date: it describes earlier members, and includes some that have been given up since and hold old
-// values. The switches decide instead.
+// distrust handles a switch that has a later epoch than any epoch on record. The record is then out
+// of date. Some members that it names have been given up since, and hold old values. The switches
+// decide instead.
 func (m *Machine) distrust(now Time, sw string, epoch uint16) {
 	m.event("chain.epoch", sw, "it has epoch %d, later than the %d on record: the record is an earlier one, and what "+
 		"the switches have counts", epoch, m.cfg.Epoch)
@@ -411,9 +412,9 @@ func (m *Machine) lose(now Time, sw string) {
 	m.begin(now, m.next(m.cfg.Epoch, left), nil)
 }
 
-// empty splits switches into those that hold nothing of the chain and the others. A switch that
-// was given up and has not been emptied since holds old values, which must not be read even when
-// all others are lost.
+// empty splits switches into switches that hold nothing of the chain (out) and all others. A switch
+// that was given up and has not been emptied since holds old values. These must not be read even if
+// all other values are lost.
 func (m *Machine) empty(switches []string) (out, others []string) {
 	for _, s := range switches {
 		if v := m.view[s]; v.lost || v.up && (v.empty || v.acks == nil) {
@@ -541,8 +542,8 @@ func (m *Machine) wantedLease() time.Duration {
 	return m.o.Lease
 }
 
-// named returns the switches that the switches with the latest epoch name as members of their
-// configuration: each names the head, the tail, and its successor.
+// named returns the members that switches with the latest epoch name. The entry of each such switch
+// names the head, the tail, and the switch's successor.
 func (m *Machine) named(epoch uint16) map[string]bool {
 	out := map[string]bool{}
 	for _, s := range m.o.Switches {
@@ -608,8 +609,8 @@ func (m *Machine) running(epoch uint16) (Config, bool) {
 	return c, true
 }
 
-// adopt takes over a running configuration. It applies what the topology file requests, as far as
-// that can be changed.
+// adopt takes over a running configuration. It also applies those requests of the topology file
+// that can be applied to a running chain.
 func (m *Machine) adopt(now Time, c Config) {
 	lease := m.wantedLease()
 	m.decided, m.found, m.cfg, m.installed, m.blank = true, true, c, true, false
@@ -640,12 +641,12 @@ func (m *Machine) adopt(now Time, c Config) {
 	m.step(now)
 }
 
-// survivors returns those members of a partly installed configuration that hold everything that
-// must not be lost. Members with the new configuration do. So does a member that is known to belong
-// to the new configuration but still has an earlier one. No write can have passed such a member,
-// and it was in all configurations between the two. Any other member with an earlier configuration
-// may have been given up, and may hold an old state. The order of the survivors must follow from
-// what the members know, from the record and from the file.
+// survivors returns the members of a partly installed configuration that hold everything that must
+// not be lost. Members with the new configuration do. So does a member that is known to belong to
+// the new configuration but still has an earlier one. No write can have passed such a member, and
+// it was in all configurations between the two. Any other member with an earlier configuration may
+// have been given up, and may hold an old state. The order of the survivors must follow from what
+// the members know, from the record and from the file.
 func (m *Machine) survivors(epoch uint16, named map[string]bool) ([]string, error) {
 	order := m.o.Members
 	if m.stale {
@@ -690,8 +691,8 @@ func (m *Machine) wait(what string) {
 	m.waiting = what
 }
 
-// Tick does everything that is due by time. Call it once at the start and at the time that Next
-// returns; other calls do no harm.
+// Tick does everything that is due by time. Call it once at the start, and at the time that Next
+// returns. Additional calls do no harm.
 func (m *Machine) Tick(now Time) {
 	if !m.decided {
 		m.decide(now)

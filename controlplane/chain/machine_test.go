@@ -89,7 +89,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// TestTransitionsAreDocumented compares the table of doc.go with the one that enter uses.
+// TestTransitionsAreDocumented compares the table in doc.go with the table that enter uses.
 func TestTransitionsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	if err != nil {

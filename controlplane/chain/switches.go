@@ -20,7 +20,7 @@ func (m *Machine) Want(o Options) {
 }
 
 // SetSwitches sets the network's switches, in order, and which of them are leaving it. The machine
-// forgets all others; the chain must not need them.
+// forgets all other switches, which the chain must not need.
 func (m *Machine) SetSwitches(now Time, switches []string, leaving map[string]bool) {
 	for _, s := range switches {
 		if m.view[s] == nil {

@@ -287,8 +287,8 @@ func (c *Controller) call(ctx context.Context, f func()) error {
 // errStopped says that the controller is shutting down.
 var errStopped = fmt.Errorf("%w: the controller is shutting down", chain.ErrUnavailable)
 
-// Run works until ctx ends. The switches keep running afterwards: what is installed stays, and
-// leases run out.
+// Run works until ctx ends. The switches keep running afterwards. Their tables stay, and leases run
+// out.
 func (c *Controller) Run(ctx context.Context) {
 	c.ctx = ctx
 	defer close(c.stopped)

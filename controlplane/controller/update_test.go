@@ -427,8 +427,8 @@ func TestUpdateLastMember(t *testing.T) {
 	}
 }
 
-// TestUpdateRename: a chain without keys is replaced by another one with the same id. That is
-// refused, because leases of the first chain may still be valid.
+// TestUpdateRename: a topology replaces a chain without keys by another chain with the same id. The
+// controller refuses that, because leases of the first chain may still be valid.
 func TestUpdateRename(t *testing.T) {
 	f := newFakes(t, nil)
 	c, _ := f.start()

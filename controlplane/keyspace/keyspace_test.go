@@ -104,7 +104,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestSnapshot: a directory is the same after it was saved and read, including its next numbers.
+// TestSnapshot: after a directory is saved and loaded, it is the same as before, including its next
+// numbers.
 func TestSnapshot(t *testing.T) {
 	d := fresh(t)
 	for i := range 3 {

@@ -19,8 +19,8 @@ import (
 // the next CAS at once, because only the controller sends that ACK again, some hundred milliseconds
 // later.
 //
-// If the replies that serve as ACKs on their way are lost as well, a call waits for its client's
-// retransmission. It may need several of them.
+// Replies serve as ACKs at the members that they pass. If these replies are lost, too, a call waits
+// for one or several retransmissions by its client.
 func TestLostAcks(t *testing.T) {
 	for _, x := range []struct {
 		shape, host string

@@ -169,7 +169,7 @@ func setUp(w *world.World, seed uint64, keys, placed int) error {
 	return nil
 }
 
-// Simulator runs seeds of one program, one after the other. Goroutines must not share one.
+// Simulator runs seeds of one program, one after the other. Only one goroutine may use a Simulator.
 type Simulator struct {
 	program *compiled.Program
 	removed rules.Removed

@@ -56,9 +56,9 @@ type Program struct {
 	P4Info    string
 }
 
-// TLS names the PEM files for the connections to the switches' P4Runtime servers: the controller's
-// certificate, and the CA that signs the switches' certificates. With the zero TLS, the connections
-// use plain text.
+// TLS names the PEM files for connections to the switches' P4Runtime servers. They hold the
+// controller's certificate, and the CA that signs the switches' certificates. With the zero TLS,
+// the connections use plain text.
 type TLS struct {
 	CA   string // file with the CA of the switches' certificates
 	Cert string // file with the controller's own certificate; "" if switches require none
@@ -161,7 +161,7 @@ type Chain struct {
 	Slots  int // number of key slots that the chain may use; 0: a share of the program's slots
 }
 
-// Switch returns the switch with a name, or nil if there is none.
+// Switch returns the switch with the given name, or nil if there is none.
 func (t *Topology) Switch(name string) *Switch { return t.switches[name] }
 
 // Port returns the port with a number.
@@ -300,7 +300,7 @@ func (t *Topology) HostByAddress(a netip.Addr) *Host {
 	return t.Host(func(h *Host) bool { return h.IP == a })
 }
 
-// Chain returns the chain with a name, or nil if there is none.
+// Chain returns the chain with the given name, or nil if there is none.
 func (t *Topology) Chain(name string) *Chain {
 	for _, c := range t.Chains {
 		if c.Name == name {

@@ -26,8 +26,8 @@ type Client interface {
 	Close() error
 }
 
-// Open connects to a coordinator. kind is "node" (the node API), "etcd" or "consul". address is a
-// path or tcp://HOST:PORT for "node", and a URL otherwise; for "etcd" it may be several URLs,
+// Open connects to a coordinator. kind is "node" (the node API), "etcd" or "consul". For "node",
+// address is a path or tcp://HOST:PORT. Otherwise it is a URL, or for "etcd" one or several URLs,
 // separated by commas.
 func Open(ctx context.Context, kind, address string) (Client, error) {
 	switch kind {

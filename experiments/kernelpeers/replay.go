@@ -24,7 +24,8 @@ type replay struct {
 
 // newReplay loads a replay. shift is the number of bytes by which the called program moves the
 // beginning of the frame towards lower addresses. A program that moves the beginning must also
-// change the frame's length, because replay sees from the length whether the program ran before.
+// change the frame's length, because from the length, replay sees whether the program has already
+// run.
 func newReplay(frame []byte, shift int32) (_ *replay, err error) {
 	r := &replay{}
 	defer func() {

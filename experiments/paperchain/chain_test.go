@@ -174,7 +174,7 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestStaleWrite: a replica drops a write that another write has overtaken, and so does the tail.
+// TestStaleWrite: a replica and the tail drop a write that another write has overtaken.
 func TestStaleWrite(t *testing.T) {
 	eachEngine(t, func(t *testing.T, open opener) {
 		for _, sw := range []int{middle, tail} {

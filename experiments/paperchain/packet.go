@@ -44,7 +44,7 @@ type Packet struct {
 }
 
 // Marshal encodes a packet as the payload of UDP, in network byte order: KV_OP (2 bits), version
-// (14), KEY_ID (32), VALUE (128).
+// (14 bits), KEY_ID (32 bits), VALUE (128 bits).
 func (p *Packet) Marshal() []byte {
 	b := binary.BigEndian.AppendUint16(make([]byte, 0, Size), uint16(p.Op&3)<<14|p.Version&0x3fff)
 	b = binary.BigEndian.AppendUint32(b, p.Key)

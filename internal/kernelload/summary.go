@@ -9,8 +9,8 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Summary is a run's report as JSON, which `netcraqctl bench -o json` prints. Fields that the
-// report of a load from a socket also has mean the same in both.
+// Summary is a run's report as JSON, which `netcraqctl bench -o json` prints. A field that is also
+// in the report of a load from a socket means the same there.
 type Summary struct {
 	QueriesPerSecond float64 `json:"queriesPerSecond"`
 	Seconds          float64 `json:"seconds"`

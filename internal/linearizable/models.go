@@ -93,7 +93,7 @@ func (s Register) incremented() string {
 	return strconv.FormatInt(n+1, 10)
 }
 
-// name is the state of a name, with its KEY_ID and its content.
+// name is the state of a key's name in the model. It holds the name's KEY_ID and content.
 type name struct {
 	key uint32 // the name's KEY_ID; 0 if the name has no key
 	Register

@@ -87,7 +87,7 @@ func watch(ctx context.Context, deleted chan *nftables.MonitorEvent, monitor *nf
 	}
 }
 
-// Present reports whether tables with a name exist in all of the families.
+// Present reports whether tables with the given name exist in all of the families.
 func Present(conn *nftables.Conn, name string, families ...nftables.TableFamily) (bool, error) {
 	for _, f := range families {
 		_, err := conn.ListTableOfFamily(name, f)

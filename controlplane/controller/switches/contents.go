@@ -227,7 +227,8 @@ func (d *Device) writeDefault(ctx context.Context, e p4rt.Entry) error {
 	return d.write(ctx, p4rt.Modify(p4rt.EntryEntity(te)))
 }
 
-// readDefault reads the default entry of a table; ok is false if the switch does not return one.
+// readDefault reads the default entry of a table. ok is false if the switch does not return a
+// default entry.
 func (d *Device) readDefault(ctx context.Context, table string) (e p4rt.Entry, ok bool, err error) {
 	te, err := d.Client.ReadDefault(ctx, table)
 	if err != nil || te == nil {

@@ -78,7 +78,7 @@ func (d *Device) Empty(ctx context.Context) error {
 	return nil
 }
 
-// load reads what is in the switch's tables.
+// load reads the contents of the switch's tables.
 func (d *Device) load(ctx context.Context, stream int) error {
 	if d.loadedAt == stream {
 		return nil

@@ -45,7 +45,7 @@ func New(t *topology.Topology, given *Numbering) (*Plan, error) {
 	return p, nil
 }
 
-// ChainOf returns the chain with an id, or nil if there is none.
+// ChainOf returns the chain with the given id, or nil if there is none.
 func (p *Plan) ChainOf(id uint8) *topology.Chain {
 	i := slices.IndexFunc(p.Topology.Chains, func(c *topology.Chain) bool { return c.ID == id })
 	if i < 0 {

@@ -75,7 +75,7 @@ func VersionsOfNames(ops []Call, incarnations map[wire.Key]Incarnation, offsets 
 }
 
 // sameValue reports whether two calls show the same value. Calls that show the same version must
-// show the same value, even before and after a move.
+// show the same value, even if a move took place between them.
 func sameValue(a, b Call) bool {
 	value := func(o Call) (string, bool) {
 		switch {

@@ -55,7 +55,7 @@ func (m *Mutant) Noticed(violations []judge.Violation) *judge.Violation {
 // All lists a mutant for each rule that can be removed.
 var All []*Mutant
 
-// Find returns the mutant with an id. The id "" stands for no mutant.
+// Find returns the mutant with the given id. The id "" stands for no mutant.
 func Find(id string) (*Mutant, error) {
 	if id == "" {
 		return nil, nil

@@ -237,8 +237,8 @@ func (d *Device) sends() int {
 	return d.sent
 }
 
-// arrives notes that a message has taken effect. It also counts it if a later message has taken
-// effect earlier.
+// arrives notes that a message has taken effect. It also counts the cases in which a later message
+// took effect before it.
 func (d *Device) arrives(c channel, sent int) {
 	if sent < d.arrived {
 		d.Shell.World.Cover.Count("channels.overtaken "+c.String(), 1)

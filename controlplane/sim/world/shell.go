@@ -297,8 +297,8 @@ func (s *Shell) Flush() {
 	}
 }
 
-// checkWhole records a step on keys that the machine requests too early: before an earlier
-// controller's recovery, or a configuration of this controller, is complete.
+// checkWhole records a violation if the machine requests a step on keys too early. That is before
+// an earlier controller's recovery, or a configuration of this controller, is complete.
 func (s *Shell) checkWhole(a chain.Action) {
 	st := s.Machine.Status(s.Clock())
 	if (st.Config.Shadow != "" || !st.Installed || st.Config.Freeze != chain.Thawed) && len(s.World.Contradicted) == 0 {

@@ -244,8 +244,8 @@ func TestPassesOn(t *testing.T) {
 	}
 }
 
-// TestHolds: other messages overtake those that a rule holds, on the stream and among calls. So do
-// later messages of the same kind, once the rule has caught its maximum.
+// TestHolds: messages that no rule holds overtake held messages, on the stream and among calls.
+// After the rule has caught its maximum, later messages of the same kind overtake them, too.
 func TestHolds(t *testing.T) {
 	s, p, c := start(t)
 	ctx := timeout(t)
