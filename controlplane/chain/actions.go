@@ -83,10 +83,10 @@ type Rejoin struct {
 
 // Copy asks the shell to write Donor's content of a chain into To, and to call Copied. It writes
 // the key index entries first, then the newest version of every slot and the record of every
-// session, each only if To has an older one. With Compare, the copy ends only when To has
-// committed the newest version of each of Donor's slots and has Donor's session records. With
-// Passed, writes pass To on their way to Donor, and the copy ends only when To has accepted the
-// content that Donor had at the first read, or something newer.
+// session, each only if To has an older one. With Compare, the copy ends only when To has committed
+// the newest version of each of Donor's slots and has Donor's session records. With Passed, writes
+// pass To on their way to Donor. Then the copy ends only when To has accepted the content of
+// Donor's first read, or something newer.
 type Copy struct {
 	Epoch     uint16
 	Donor, To string

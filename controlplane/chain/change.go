@@ -46,9 +46,9 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 		m.begin(now, drain, &change{op: op, then: &next, after: wanted})
 	case same && next.Lease > 0 && next.Lease < m.cfg.Lease:
 		// The switches need no new configuration, because each LEASE says how long it lasts.
-		// Shorter leases take over as the longer ones run out. (If leases become longer, that must
-		// be on record before the first longer lease is given, so that the next controller knows
-		// about it.)
+		// Shorter leases take effect as the longer leases run out. (If leases become longer, that
+		// must be on record before the first longer lease is given, so that the next controller
+		// knows about it.)
 		m.shorten(now)
 		m.cfg.Lease = next.Lease
 		if wanted != nil {

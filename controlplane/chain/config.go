@@ -65,9 +65,9 @@ type Config struct {
 	// Shadow is the switch that is being brought in, "" if there is none. It is not one of Members.
 	Shadow string `json:"shadow,omitempty"`
 	// Filling says that writes pass Shadow on their way to the tail, while the controller copies
-	// earlier writes into it. Shadow answers no client, and does not count as a member when members
-	// are judged. A controller that does not support Filling sees a shadow and removes it from the
-	// chain, which is safe.
+	// earlier writes into it. Shadow answers no client, and does not count as a member. A
+	// controller that does not support Filling sees a shadow and removes it from the chain, which
+	// is safe.
 	Filling bool `json:"filling,omitempty"`
 }
 

@@ -9,9 +9,9 @@ import (
 )
 
 // Failover decides which members are considered failed, and makes the chain without them. Safety
-// does not depend on it: if a member is given up although it is alive, it is fenced, or its lease
-// runs out, before the shorter chain is installed (advance), exactly as when an operator removes a
-// member.
+// does not depend on these decisions. Even if a live member is given up, it is fenced, or its lease
+// runs out, before the shorter chain is installed (advance). The same happens if an operator
+// removes a member.
 
 // unheardLeases is how many LEASEs in a row may stay unanswered. It counts LEASEs instead of time,
 // so a controller that was itself stopped for a while gives up no member. If the controller is
@@ -25,7 +25,7 @@ const (
 // a member that has not connected to it yet.
 const stranger = 10
 
-// givenUpAt returns when a member that is not connected will be considered failed.
+// givenUpAt returns the time from which a member that is not connected counts as failed.
 func (m *Machine) givenUpAt(sw string) (Time, bool) {
 	v := m.view[sw]
 	if v.up || !m.cfg.IsMember(sw) {

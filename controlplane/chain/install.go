@@ -29,8 +29,8 @@ type change struct {
 	// wanted lists the intended members while this configuration is being made. after lists the
 	// intended members once `then` has begun. If nil, they do not change (Machine.wanted).
 	wanted, after []string
-	// own is the change that the machine was about to make itself when an operator's change came
-	// first. The machine continues with it if the operator's change cannot be recorded.
+	// own is a change by the machine itself that an operator's change has overtaken. The machine
+	// continues with own if the operator's change cannot be recorded.
 	own *change
 	// by is the deadline for emptying the joiner.
 	by Time
@@ -314,7 +314,7 @@ func (m *Machine) step(now Time) {
 	if m.persisting != nil && m.persisting.retryAt > 0 && now >= m.persisting.retryAt {
 		m.persist(now)
 	}
-	// a record that is being persisted would also record this
+	// the pending record will contain the state that is to be recorded here
 	if m.recordAt > 0 && now >= m.recordAt && m.persisting == nil {
 		m.recordAt = 0
 		m.save(now)

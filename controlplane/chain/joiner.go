@@ -24,7 +24,7 @@ const (
 	// may take stepsMost times as long.
 	stepMost  = time.Second
 	stepsMost = 10
-	// leastLease and mostLease bound the lease length by which a joiner is judged, so that a chain
+	// leastLease and mostLease bound the lease length that joinerLease returns, so that a chain
 	// with long leases does not wait for a joiner for minutes.
 	leastLease, mostLease = 100 * time.Millisecond, 600 * time.Millisecond
 	// freezeMost is the longest time that a chain of one is frozen for a joiner that answers but is
@@ -32,7 +32,7 @@ const (
 	freezeMost = 8 * time.Second
 )
 
-// joinerLease returns the lease length by which a joiner is judged.
+// joinerLease returns the lease length from which a joiner's time limits follow.
 func (m *Machine) joinerLease() time.Duration {
 	if m.cfg.Lease == 0 {
 		return mostLease

@@ -210,8 +210,8 @@ func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool
 			break
 		}
 		if o.work == removeKeys {
-			// Some member had no room for all entries. So it never had all of them, and no client
-			// has written the keys. Now no member has an entry.
+			// Some member had no room for all entries, so no client has ever been able to write the
+			// keys. Now no member has an entry of them.
 			o.rollback = nil
 		}
 		m.endKeys(o, o.rollback)

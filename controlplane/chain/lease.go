@@ -33,12 +33,13 @@ const (
 // be slewed, so it may run slower. The controller's clock is not slewed.
 func margin(d time.Duration) time.Duration { return clock.Outlasts(d) }
 
-// prior returns when every lease of length d that an earlier controller gave has run out. After
-// m.o.Made, that controller may have continued for PriorLeaseBound by its own clock, which may be
-// slewed.
+// prior returns the time at which every lease of length d that an earlier controller gave has run
+// out. After m.o.Made, that controller may have continued for PriorLeaseBound by its own clock,
+// which may be slewed.
 func (m *Machine) prior(d time.Duration) Time { return m.o.Made + margin(m.o.PriorLeaseBound+d) }
 
-// LeasesOver returns when no switch can have a lease any more, if none is given from now on.
+// LeasesOver returns the time at which no switch can have a lease any more, if no lease is given
+// from now on.
 func (m *Machine) LeasesOver(now Time) Time {
 	over := now
 	for _, v := range m.view {
@@ -230,8 +231,8 @@ func (m *Machine) Alive(sw string) {
 
 // Late reports that this controller was itself held up (for example, by an overloaded machine), and
 // acts only now although it should have acted `by` earlier. It has not read messages that came
-// meanwhile either, so a missing answer proves nothing. It therefore renews leases and judges
-// members again. It does so a bounded number of times for a silent member, because even a
+// meanwhile either, so a missing answer proves nothing. So the machine counts unanswered LEASEs
+// from zero again. It does so a bounded number of times for a silent member, because even a
 // controller that is always late must give up a dead member. Late returns whether the delay was
 // long enough to count.
 func (m *Machine) Late(now Time, by time.Duration) bool {
@@ -261,7 +262,7 @@ type LeaseAnswer struct {
 // LeaseReply handles a switch's answer to a LEASE.
 //
 // If a LEASE was sent after the switch's last report, and its reply contradicts that report, the
-// switch has changed. If the reply has another epoch than the one last acknowledged, the switch
+// switch has changed. If the reply has another epoch than the switch last acknowledged, the switch
 // was emptied, or another controller is changing it. If it has an earlier clock, the switch was
 // restarted.
 func (m *Machine) LeaseReply(now Time, sw string, r LeaseAnswer) {
@@ -306,14 +307,14 @@ func (m *Machine) LeaseReply(now Time, sw string, r LeaseAnswer) {
 			"else changes it", r.Epoch, a.Epoch))
 		return
 	}
-	if first { // the first LEASE could not name the clock; the next one can
+	if first { // the first LEASE could not name the switch's clock, but the next LEASE can
 		l.renew(now)
 	}
 	m.step(now)
 }
 
 // mistrust handles a switch that contradicts its known state. The controller reads it again in
-// another connection, and judges it as if it had come back with empty registers (compare).
+// another connection, and treats it as if it had come back with empty registers (compare).
 // Unchanged tables prove nothing, because the switch's agent may have outlived its data plane and
 // filled the tables again.
 func (m *Machine) mistrust(now Time, sw, why string) {

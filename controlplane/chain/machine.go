@@ -77,7 +77,7 @@ type view struct {
 	met    bool // the switch has been connected to this controller
 	empty  bool // the switch's registers are empty, and it has had no role since they were emptied
 	// mistrusted says that the switch has contradicted its known state (mistrust), and that compare
-	// has not judged it since.
+	// has not checked it since.
 	mistrusted bool
 	acks       *Assignment
 	keys       int // number of key_index entries that the switch reported
@@ -105,8 +105,8 @@ type Machine struct {
 	view map[string]*view // its keys are exactly the switches of o.Switches
 
 	// cfg is the configuration that the switches have or are getting. It is durable, and this
-	// controller has never given a switch a part of a later one. It is valid while decided, and
-	// then has members.
+	// controller has never given a switch a part of a later configuration. It is valid while
+	// decided, and then has members.
 	cfg     Config
 	decided bool
 	// installed says that all members have had cfg since it was made durable. Then fence is empty.
@@ -153,7 +153,7 @@ type Machine struct {
 	// longerUntil is when the last such lease has run out.
 	longer      time.Duration
 	longerUntil Time
-	exhausted   bool   // the event that no epoch is left has been sent
+	exhausted   bool   // an event has reported that no epoch is left
 	keys        int    // number of keys that the directory places in this chain
 	knowsKeys   bool   // keys is the number of all keys for which the switches have entries
 	waiting     string // last reported reason for waiting
@@ -432,8 +432,8 @@ func (m *Machine) leaveOut(switches []string) {
 	}
 }
 
-// next returns the configuration that follows an epoch and the present one. It differs from the
-// present one only in its members.
+// next returns the configuration with the next epoch, which is above epoch and all earlier epochs.
+// It differs from the present configuration only in its members.
 func (m *Machine) next(epoch uint16, members []string) Config {
 	c := m.cfg
 	c.Epoch = max(epoch, m.cfg.Epoch)
@@ -449,9 +449,9 @@ func (m *Machine) next(epoch uint16, members []string) Config {
 }
 
 // decide finds out which configuration is running if no record says so, or if the record is out of
-// date. It needs to hear from all members that the file names. If all members of a configuration
-// report that they have it, and no switch has a later epoch, that configuration is the running
-// one, because each later one has had at least one of its members.
+// date. It needs to hear from all members that the file names. Suppose that all members of a
+// configuration report that they have it, and that no switch has a later epoch. Then that
+// configuration is running, because any later configuration would have at least one of its members.
 func (m *Machine) decide(now Time) {
 	var epoch uint16
 	members := 0
@@ -520,7 +520,8 @@ func (m *Machine) decide(now Time) {
 		m.blank = true
 	default:
 		if first.Members, err = m.survivors(epoch, named); err == nil {
-			m.found, m.blank, wanted = true, false, first.Members // members that an operator has left out are unknown
+			// it is not known which members an operator has left out
+			m.found, m.blank, wanted = true, false, first.Members
 			m.event("chain.takeover", "", "the switches were left in the middle of a change (epoch %d): going on with "+
 				"%v", epoch, first.Members)
 		}
@@ -643,10 +644,10 @@ func (m *Machine) adopt(now Time, c Config) {
 
 // survivors returns the members of a partly installed configuration that hold everything that must
 // not be lost. Members with the new configuration do. So does a member that is known to belong to
-// the new configuration but still has an earlier one. No write can have passed such a member, and
-// it was in all configurations between the two. Any other member with an earlier configuration may
-// have been given up, and may hold an old state. The order of the survivors must follow from what
-// the members know, from the record and from the file.
+// the new configuration but still has an earlier configuration. No write can have passed such a
+// member, and it was in all configurations between the two. Any other member with an earlier
+// configuration may have been given up, and may hold an old state. The order of the survivors must
+// follow from what the members know, from the record and from the file.
 func (m *Machine) survivors(epoch uint16, named map[string]bool) ([]string, error) {
 	order := m.o.Members
 	if m.stale {

@@ -28,7 +28,8 @@ func (s *slowStore) Save(st *saved.State) error {
 
 // TestGroupsAreMadeWhileTheRecordIs: while a configuration is being recorded, the controller
 // creates its multicast groups in addition to those in use. It changes nothing else at the
-// switches. Once the configuration is installed, it deletes the groups of the previous one.
+// switches. Once the configuration is installed, it deletes the groups of the previous
+// configuration.
 func TestGroupsAreMadeWhileTheRecordIs(t *testing.T) {
 	f := newFakes(t, nil)
 	store := &slowStore{Store: f.store, leave: make(chan struct{})}

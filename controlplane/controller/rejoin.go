@@ -21,9 +21,9 @@ import (
 const probeTimeout = time.Second
 
 // BringIn brings a switch into a chain as Recover does. If that fails, the chain continues without
-// the switch. A switch that does not answer is refused at once. If the switch holds old values and
-// is also a member of other chains, the chains that can continue without it do so while it is
-// emptied, and get it back afterwards.
+// the switch. A switch that does not answer is refused at once. The switch may hold old values and
+// also be a member of other chains. Then the chains that can continue without the switch do so
+// while it is emptied, and get it back afterwards.
 func (c *Controller) BringIn(ctx context.Context, name, sw string) (*admin.Chain, error) {
 	if err := c.bringIn(ctx, name, sw); err != nil {
 		return nil, apiError(err)

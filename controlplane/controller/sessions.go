@@ -140,10 +140,11 @@ func (c *Controller) holder(address string) (*topology.Host, error) {
 	return h, nil
 }
 
-// beginAnew restarts the records of a lease's sessions at every switch that the writes of some
-// chain reach, at switches that are being brought into a chain, and at other switches that are
-// reachable and answer soon. A chain without keys has no writes, so nothing waits for its switches.
-// They get the records when the chain has its first key (ops.Chain.Equalise).
+// beginAnew restarts the records of a lease's sessions. It does so at every switch that the writes
+// of some chain reach, and at switches that are being brought into a chain. It also does so at
+// other switches, if these are reachable and answer soon. A chain without keys has no writes, so
+// nothing waits for its switches. They get the records when the chain has its first key
+// (ops.Chain.Equalise).
 func (c *Controller) beginAnew(ctx context.Context, lease *sessions.Lease) ([]admin.Session, error) {
 	b := &beginning{c: c, ids: lease.IDs, lease: lease.ID}
 	for {

@@ -352,7 +352,7 @@ func TestUpdateChains(t *testing.T) {
 
 // TestUpdateRejoin: a switch that has left comes back, and a running switch gets another P4Runtime
 // address. A switch remembers the highest election id that it has seen, so the controller must not
-// use a lower one. Otherwise the controller would conclude that another one has taken over.
+// use a lower one. Otherwise the controller would conclude that another controller has taken over.
 func TestUpdateRejoin(t *testing.T) {
 	f := newFakes(t, nil)
 	c, _ := f.start()

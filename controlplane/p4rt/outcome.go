@@ -34,8 +34,8 @@ type stream struct {
 	end      context.CancelCauseFunc
 }
 
-// Reconnect ends a stream (State.Stream), unless another one has replaced it. The client then opens
-// the next stream, with a higher election id. Until then, State.Err is why.
+// Reconnect ends a stream (State.Stream), unless another stream has replaced it. The client then
+// opens the next stream, with a higher election id. Until then, State.Err is why.
 func (c *Client) Reconnect(stream int, why error) {
 	c.mu.Lock()
 	st := c.stream

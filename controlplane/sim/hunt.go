@@ -24,7 +24,7 @@ func NewMutant(m *mutants.Mutant) (*Simulator, error) {
 	return s, nil
 }
 
-// Found is the result of a hunt.
+// Found is the result of searching seeds for a violation by a mutant.
 type Found struct {
 	m     *mutants.Mutant
 	Seeds uint64 // number of seeds that were run; if a violation was found, the last seed showed it

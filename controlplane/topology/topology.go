@@ -1,7 +1,7 @@
-// Package topology reads the file that describes a NetCRAQ network (switches, links, hosts,
-// chains), checks it, and derives other data from it: each switch's neighbours, the path from each
-// switch to each address, which ports lead to hosts, and the tree along which acknowledgements
-// travel. The same file always gives the same network.
+// Package topology reads and checks the file that describes a NetCRAQ network: switches, links,
+// hosts and chains. It derives each switch's neighbours, the path from each switch to each address,
+// which ports lead to hosts, and the tree along which acknowledgements travel. The same file always
+// gives the same network.
 //
 // The file is YAML (or JSON, which is also YAML). example.yaml next to this file is a commented
 // example. Each mistake is reported with its line, the object and what to do about it, and all
@@ -121,7 +121,7 @@ func (p Port) LeadsTo() string {
 	return ""
 }
 
-// Host is a machine (or pod) behind a switch port.
+// Host is a machine (or pod) at a switch port.
 type Host struct {
 	Name   string
 	IP     netip.Addr
@@ -285,7 +285,7 @@ func (t *Topology) owner(s *Switch) string {
 	return ""
 }
 
-// SwitchByAddress returns the switch with an address of its own, or nil if there is none.
+// SwitchByAddress returns the switch that has the given address, or nil if there is none.
 func (t *Topology) SwitchByAddress(a netip.Addr) *Switch {
 	for _, s := range t.Switches {
 		if s.Address == a {
@@ -295,7 +295,7 @@ func (t *Topology) SwitchByAddress(a netip.Addr) *Switch {
 	return nil
 }
 
-// HostByAddress returns the host with an address, or nil if there is none.
+// HostByAddress returns the host that has the given address, or nil if there is none.
 func (t *Topology) HostByAddress(a netip.Addr) *Host {
 	return t.Host(func(h *Host) bool { return h.IP == a })
 }

@@ -33,7 +33,7 @@ func (s *source) compile(checkout string) (*ebpf.CollectionSpec, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(work)
-	// Kernel trees have the header in different folders.
+	// Programs from kernel trees include bpf_helpers.h from different folders.
 	for _, folder := range []string{".", "linux/tools/lib/bpf"} {
 		if err := os.MkdirAll(filepath.Join(work, folder), 0o700); err != nil {
 			return nil, err

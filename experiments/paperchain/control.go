@@ -27,8 +27,8 @@ type Node struct {
 }
 
 // Plan returns each switch's Node, by switch name. It uses the first chain. Every switch must be a
-// member of this chain, and there may be only one path between two switches, because an ACKNOWLEDGE
-// is forwarded along the links away from the tail and towards the client.
+// member of this chain. There may be only one path between two switches, because an ACKNOWLEDGE is
+// forwarded along links away from the tail and towards the client.
 func Plan(t *topology.Topology) (map[string]Node, error) {
 	if len(t.Chains) == 0 {
 		return nil, errors.New("the topology has no chain: declare one")

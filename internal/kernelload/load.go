@@ -52,7 +52,7 @@ const (
 
 const headers = 14 + 20 + 8 // number of bytes of a frame before the protocol's payload
 
-// Session is a session for writes. Each slot has its own.
+// Session is a session for writes. Each slot has its own session.
 type Session struct {
 	ID          uint16
 	NextRequest uint32

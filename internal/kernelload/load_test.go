@@ -22,8 +22,8 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// pair runs the rest of the test on a thread in a new network namespace with the veth pair load and
-// sw.
+// pair creates a new network namespace with the veth pair load and sw. The test continues on a
+// thread in that namespace.
 func pair(t *testing.T) (load, sw netlink.Link) {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -25,7 +25,7 @@ var (
 )
 
 // Register is a key's state. The key's version is version or, if above is set, an unknown higher
-// one. After a write with an unknown outcome, the version is unknown until a read.
+// version. After a write with an unknown outcome, the version is unknown until a read.
 type Register struct {
 	version wire.Version
 	above   bool

@@ -266,7 +266,7 @@ var arrowRules = []arrowRule{
 }
 
 // shelf is a folder whose packages are ordered. Each package imports only packages earlier in the
-// list. The folder's own package is the last one, and may import all of them.
+// list. The folder's own package comes last, and may import all packages of the list.
 type shelf struct {
 	in       string
 	packages []string

@@ -33,10 +33,10 @@ const (
 )
 
 // held is the joiner's content at the end of the copy, in the configuration of an epoch. The joiner
-// keeps that content or something newer for as long as it is the joiner, because SYNC and ACK only
-// raise a slot's version, and a joiner that loses its connection is given up. So once writes have
-// stopped, the controller reads the donor, and reads the joiner only where the donor has more than
-// held. This matters because writes are stopped meanwhile, and each read of 65,536 slots takes ten
+// keeps that content or something newer for as long as it is the joiner. SYNC and ACK only raise a
+// slot's version, and a joiner that loses its connection is given up. So once writes have stopped,
+// the controller reads the donor, and reads the joiner only where the donor has more than held.
+// This matters because writes are stopped meanwhile, and each read of 65,536 slots takes ten
 // milliseconds.
 type held struct {
 	epoch uint16

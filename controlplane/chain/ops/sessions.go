@@ -205,9 +205,9 @@ func (e *Equality) end(chain uint8, emptied int, err error) {
 // client writes in it, and its members' records do not matter. A member may have missed that a
 // session was leased, and may have the record of an earlier lease. Equalise sets only members that
 // are in no other chain that is Equal. The others have the right records, which writes in that
-// chain may have changed. Members that are being filled for such a chain may have the right records
-// and must keep them, so their records are set only if they belong to no request of the lease.
-// members is called when no other chain is being made equal.
+// chain may have changed. Members that are being filled for such a chain may already have the right
+// records, and must keep these. So a record of theirs is set only if it belongs to no request of
+// the lease. members is called when no other chain is being made equal.
 func (c *Chain) Equalise(ctx context.Context, members func() (unequal, joining []string),
 	begun func() map[uint16]uint32) error {
 	for {

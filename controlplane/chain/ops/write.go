@@ -18,10 +18,10 @@ type Writes struct {
 	Values [][]byte // values of Keys, in the same order; nil is a tombstone
 
 	mu      sync.Mutex
-	written []bool // the key's write is committed at all members, by this attempt or an earlier one
+	written []bool // this attempt or an earlier attempt has committed the key's write at all members
 	errs    []error
-	// versions holds the versions that the writes were given. For a removal of a key that was
-	// already gone from the head, it holds a version that is one above all that the key has had.
+	// versions holds the versions that the writes were given. If a key to be removed was already
+	// gone from the head, its version here is one above all versions that the key has had.
 	versions []wire.Version
 }
 
@@ -183,7 +183,7 @@ func (c *Chain) slotsNow(ctx context.Context, at *Switch, keys []Key) ([]version
 // attempt may arrive late, at the switch that is the head at that time. Late copies do no harm.
 // Once one copy is executed, or a client has written, the version that the copies expect is gone
 // and does not come back. So the controller may send another request even if it does not know the
-// outcome of the last one.
+// outcome of the last request.
 func (c *Chain) write(ctx context.Context, members []*Switch, id wire.Key, value []byte,
 	was versions) (wire.Version, error) {
 	s, err := c.Pool.get(ctx, c, members)

@@ -21,8 +21,8 @@ import (
 var ErrGone = fmt.Errorf("it has left the network: %w", ErrNotConnected)
 
 // Become installs a part of a chain's configuration, with the given keys, in the connection in
-// which the chain has judged the switch. If it returns updates together with an error, the caller
-// must apply these updates, which remove leftovers, when no client is waiting.
+// which the chain has checked the switch's content. If it returns updates together with an error,
+// the caller must apply these updates, which remove leftovers, when no client is waiting.
 func (d *Device) Become(ctx context.Context, stream int, ct *topology.Chain, a chain.Install, keys []keyspace.Key,
 	used func(wire.Key) bool) (rest []*v1.Update, err error) {
 	if err := d.ReadIn(ctx, stream); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// This file checks that a chain does not wait long for a joining switch whose machine is suspended,
-// because keys, sessions and the writes that pass the switch wait meanwhile.
+// This file checks that a chain does not wait long for a joining switch whose machine is suspended.
+// Keys, sessions and the writes that pass the switch wait meanwhile.
 
 // heldUpMost is the maximum number of lease durations that a chain may wait. Within this time it
 // must decide that the switch hangs, and record the next configuration.
