@@ -68,8 +68,9 @@ func look[T any](ctx context.Context, t *testing.T, expression string) T {
 	return out
 }
 
-// TestPage tests the page in a real browser: its contents, that it follows changes, and that the
-// names of keys, which others choose, appear as text and not as HTML.
+// TestPage tests the page in a real browser. It checks the page's contents, and that the page
+// follows changes. Other people choose the names of keys, so they must appear as text and not as
+// HTML.
 func TestPage(t *testing.T) {
 	f := func(x float64) *float64 { return &x }
 	const nasty = `/<img src=x onerror="document.title='taken'"><script>document.title='taken'</script>\xff`

@@ -100,9 +100,9 @@ func peerOf(c *net.UnixConn) (peer, error) {
 }
 
 // netNS returns the inode of a connected process's network namespace, or 0. If the kernel provides
-// a pidfd for the peer (Linux 6.5), the answer is certainly for that process. An older kernel gives
-// only the process's number. Then the answer may be for another process of the same user, if the
-// connected process has ended and its number was reused.
+// a pidfd for the peer (Linux 6.5), the answer is certainly for the connected process. An older
+// kernel gives only the process's number. Then the answer may be for another process of the same
+// user, if the connected process has ended and its number was reused.
 func netNS(fd int, cred *unix.Ucred) uint64 {
 	if cred.Pid == 0 {
 		return 0
@@ -145,8 +145,8 @@ func peerGroups(fd int) []uint32 {
 	}
 }
 
-// allowed reports whether a process may use the API. Root may, and so may this process's own user,
-// and the users and group that Config names.
+// allowed reports whether a process may use the API. Processes of root may, and so may those of
+// this process's own user, and of the users and the group that Config names.
 func (s *Server) allowed(p peer) bool {
 	if p.caller.UID == 0 || int(p.caller.UID) == os.Geteuid() || slices.Contains(s.uids, p.caller.UID) {
 		return true

@@ -403,7 +403,7 @@ func TestDocumentExample(t *testing.T) {
 }
 
 // TestDocumentSaysWhoMayAsk checks authentication over TCP: the routes that the document marks as
-// open need no token, and the others do. The read-only token suffices only for GET.
+// open need no token, and all other routes need one. The read-only token suffices only for GET.
 func TestDocumentSaysWhoMayAsk(t *testing.T) {
 	doc := committed(t)
 	s := open(t, nil)

@@ -133,7 +133,7 @@ func TestDrawing(t *testing.T) {
 		if wide := look[int](ctx, t, "document.documentElement.scrollWidth"); int64(wide) > c.pixels {
 			t.Errorf("at %d the page is %d wide", c.pixels, wide)
 		}
-		// No switch covers another one, and no switch is outside the drawing.
+		// No two switches overlap, and no switch is outside the drawing.
 		if bad := eval(`(() => { const all = [...document.querySelectorAll('.switch')].map((e) => e.getBoundingClientRect()), out = document.querySelector('#network').getBoundingClientRect();
 			return all.some((a, i) => a.left < out.left - 1 || a.right > out.right + 1 || all.some((b, j) => i < j && a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)) ? JSON.stringify(all) : ''; })()`); bad != "" {
 			t.Errorf("at %d switches lie over each other, or outside: %s", c.pixels, bad)

@@ -176,7 +176,7 @@ func (s *server) counters(r *http.Request) (any, error) {
 	return &short, nil
 }
 
-// removeUnused removes a key without a value, if the key's version is the one in ?version=.
+// removeUnused removes a key without a value, if the key's version equals the one in ?version=.
 func (s *server) removeUnused(r *http.Request) (any, error) {
 	version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
 	if err != nil {

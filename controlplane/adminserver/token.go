@@ -96,7 +96,7 @@ func newPasses(life time.Duration, most int) *passes {
 	return &passes{life: life, most: most, until: map[[sha256.Size]byte]time.Time{}}
 }
 
-// issue creates a secret. If there are too many, it drops the one that expires next.
+// issue creates a secret. If there are too many secrets, it drops the secret that expires next.
 func (p *passes) issue() string {
 	secret := newSecret()
 	p.mu.Lock()

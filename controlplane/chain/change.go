@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Change is an operator's change; nil fields stay as they are.
+// Change is an operator's change of a chain. Settings whose fields are nil stay as they are.
 type Change struct {
 	Lease   *time.Duration
 	Frozen  *bool
@@ -46,9 +46,9 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 		m.begin(now, drain, &change{op: op, then: &next, after: wanted})
 	case same && next.Lease > 0 && next.Lease < m.cfg.Lease:
 		// The switches need no new configuration, because each LEASE says how long it lasts.
-		// Shorter leases take over as the longer ones run out. (If leases become longer, that must
-		// be on record before the first longer lease is given, so that the next controller knows
-		// about it.)
+		// Shorter leases take effect as the longer leases run out. (If leases become longer, that
+		// must be on record before the first longer lease is given, so that the next controller
+		// knows about it.)
 		m.shorten(now)
 		m.cfg.Lease = next.Lease
 		if wanted != nil {
@@ -170,7 +170,7 @@ func (m *Machine) plan(now Time, ch Change) (next Config, reorder bool, err erro
 	return next, reorder, nil
 }
 
-// inOrder reports whether some is all, in the same order, with zero or more members left out.
+// inOrder reports whether some equals all after zero or more members are removed from all.
 func inOrder(some, all []string) bool {
 	for _, s := range all {
 		if len(some) > 0 && some[0] == s {

@@ -65,9 +65,9 @@ type Config struct {
 	// Shadow is the switch that is being brought in, "" if there is none. It is not one of Members.
 	Shadow string `json:"shadow,omitempty"`
 	// Filling says that writes pass Shadow on their way to the tail, while the controller copies
-	// earlier writes into it. Shadow answers no client, and does not count as a member when members
-	// are judged. A controller that does not support Filling sees a shadow and removes it from the
-	// chain, which is safe.
+	// earlier writes into it. Shadow answers no client, and does not count as a member. A
+	// controller that does not support Filling sees a shadow and removes it from the chain, which
+	// is safe.
 	Filling bool `json:"filling,omitempty"`
 }
 
@@ -81,8 +81,8 @@ type Assignment struct {
 	Head, Next, Tail string // Next is "" at the tail, and at switches outside the chain
 }
 
-// Filling reports whether the part is that of a switch that is being filled: writes pass it, and it
-// may lack earlier writes. Only such a replica has the same switch as head and tail, so a
+// Filling reports whether a switch with this part is being filled. Writes pass such a switch, and
+// it may lack earlier writes. Only such a replica has the same switch as head and tail, so a
 // controller without a record can recognize it. Clients are not sent to it. If a client writes to
 // it anyway, the tail answers NOT_SERVING.
 func (a Assignment) Filling() bool { return a.Role == Replica && a.Head == a.Tail }
@@ -126,8 +126,8 @@ func (c Config) Assignment(sw string) Assignment {
 	return a
 }
 
-// way lists the switches that writes pass, head first: the members and, before the tail, the
-// switch that is being filled.
+// way lists the switches that writes pass, head first. These are the members and, before the tail,
+// the switch that is being filled.
 func (c Config) way() []string {
 	if !c.Filling {
 		return c.Members

@@ -9,9 +9,9 @@ import (
 )
 
 // Failover decides which members are considered failed, and makes the chain without them. Safety
-// does not depend on it: if a member is given up although it is alive, it is fenced, or its lease
-// runs out, before the shorter chain is installed (advance), exactly as when an operator removes a
-// member.
+// does not depend on these decisions. Even if a live member is given up, it is fenced, or its lease
+// runs out, before the shorter chain is installed (advance). The same happens if an operator
+// removes a member.
 
 // unheardLeases is how many LEASEs in a row may stay unanswered. It counts LEASEs instead of time,
 // so a controller that was itself stopped for a while gives up no member. If the controller is
@@ -25,7 +25,7 @@ const (
 // a member that has not connected to it yet.
 const stranger = 10
 
-// givenUpAt returns when a member that is not connected will be considered failed.
+// givenUpAt returns the time from which a member that is not connected counts as failed.
 func (m *Machine) givenUpAt(sw string) (Time, bool) {
 	v := m.view[sw]
 	if v.up || !m.cfg.IsMember(sw) {
@@ -70,8 +70,8 @@ func (m *Machine) suspect(now Time, sw string) string {
 
 // givenUp reports whether the configuration that the machine is making durable leaves out a member
 // that has failed. Such a member gets no more leases, so the controller hears nothing from it. It
-// stays given up, because otherwise two silent members would take turns whenever persisting takes
-// long, and use up the epochs.
+// stays given up until that is done. Otherwise two silent members would be given up in turn
+// whenever persisting takes long, and would use up the epochs.
 func (m *Machine) givenUp(sw string) bool {
 	return m.persisting != nil && m.persisting.op == 0 && m.cfg.IsMember(sw) && !m.persisting.config.IsMember(sw)
 }

@@ -29,16 +29,16 @@ type change struct {
 	// wanted lists the intended members while this configuration is being made. after lists the
 	// intended members once `then` has begun. If nil, they do not change (Machine.wanted).
 	wanted, after []string
-	// own is the change that the machine was about to make itself when an operator's change came
-	// first. The machine continues with it if the operator's change cannot be recorded.
+	// own is a change by the machine itself that an operator's change has overtaken. The machine
+	// continues with own if the operator's change cannot be recorded.
 	own *change
 	// by is the deadline for emptying the joiner.
 	by Time
 }
 
 // begin starts a configuration. The configuration is made durable before any switch gets it. op is
-// the operation that requested it (nil: the machine itself). begin replaces a configuration that
-// was not complete yet.
+// the operation that requested it, or nil if the machine itself did. begin replaces a configuration
+// that was not complete yet.
 func (m *Machine) begin(now Time, c Config, op *change) {
 	if !m.fills(c) && (m.cfg.Epoch == MaxEpoch || c.Epoch <= m.cfg.Epoch) {
 		if !m.exhausted {
@@ -77,15 +77,15 @@ func (m *Machine) begin(now Time, c Config, op *change) {
 	m.persist(now)
 }
 
-// fills reports whether a configuration differs from the present one only in that the switch that
-// was being filled is a member. Both configurations have the same epoch, because nothing changes
-// for other switches.
+// fills reports whether a configuration differs from the present one only in one point: the switch
+// that was being filled has become a member. Both configurations have the same epoch, because
+// nothing changes for other switches.
 func (m *Machine) fills(c Config) bool {
 	return m.cfg.Filling && !c.Filling && c.Epoch == m.cfg.Epoch
 }
 
-// overtaken ends the operation of c, because another configuration takes precedence: the one of by
-// or, if by is nil, the machine's own.
+// overtaken ends the operation of change c, because another configuration takes precedence. That is
+// the configuration of change `by`, or the machine's own if `by` is nil.
 func (m *Machine) overtaken(c, by *change) {
 	why := "a switch was lost meanwhile, and the chain changes for that"
 	if by != nil && by.op != 0 {
@@ -140,8 +140,8 @@ func (m *Machine) sinceIn(c Config) map[string]uint16 {
 	return since
 }
 
-// leavers lists the switches to fence before c: members that are not in it, and earlier members
-// that have not been fenced yet.
+// leavers lists the switches that must be fenced before configuration c. These are members that are
+// not in c, and earlier members that have not been fenced yet.
 func (m *Machine) leavers(c Config) []string {
 	var out []string
 	for _, s := range m.o.Switches {
@@ -314,7 +314,7 @@ func (m *Machine) step(now Time) {
 	if m.persisting != nil && m.persisting.retryAt > 0 && now >= m.persisting.retryAt {
 		m.persist(now)
 	}
-	// a record that is being persisted would also record this
+	// the pending record will contain the state that is to be recorded here
 	if m.recordAt > 0 && now >= m.recordAt && m.persisting == nil {
 		m.recordAt = 0
 		m.save(now)
@@ -426,17 +426,17 @@ func (m *Machine) advance(now Time) {
 	}
 }
 
-// order returns groups of switches that get the configuration one group after the other; the
+// order returns groups of switches. The groups get the configuration one after the other. The
 // switches of one group get it at the same time. The order avoids sending a write to a member that
-// would drop it, because the client would then have to wait and send it again. Nothing else
-// depends on the order.
+// would drop it, because the client would then have to wait and send it again. Nothing else depends
+// on the order.
 //
 //   - Normally: tail first, head last, one after the other.
 //   - If a switch is being brought in, that switch comes first, because no write has to pass it
 //     yet; then all others but the head at once; then the head. So writes stop for two steps,
 //     however long the chain is.
-//   - If the chain freezes, the head comes first. It refuses later writes, and most writes that
-//     are under way get through before the others have the configuration.
+//   - If the chain freezes, the head comes first. It refuses later writes, and most writes that are
+//     under way get through before the others have the configuration.
 //   - If the chain thaws, the head comes last, after the others at once: until then there are no
 //     writes. A switch that is still being filled comes after the head.
 func (m *Machine) order() (groups [][]string) {

@@ -24,7 +24,7 @@ const (
 	// may take stepsMost times as long.
 	stepMost  = time.Second
 	stepsMost = 10
-	// leastLease and mostLease bound the lease length by which a joiner is judged, so that a chain
+	// leastLease and mostLease bound the lease length that joinerLease returns, so that a chain
 	// with long leases does not wait for a joiner for minutes.
 	leastLease, mostLease = 100 * time.Millisecond, 600 * time.Millisecond
 	// freezeMost is the longest time that a chain of one is frozen for a joiner that answers but is
@@ -32,7 +32,7 @@ const (
 	freezeMost = 8 * time.Second
 )
 
-// joinerLease returns the lease length by which a joiner is judged.
+// joinerLease returns the lease length from which a joiner's time limits follow.
 func (m *Machine) joinerLease() time.Duration {
 	if m.cfg.Lease == 0 {
 		return mostLease
@@ -49,8 +49,8 @@ func (m *Machine) askEvery() time.Duration {
 	return m.joinerLease() / renewals
 }
 
-// joiner returns the switch that is being brought in and is not a member yet, and its stage; "" if
-// there is none.
+// joiner returns the switch that is being brought in and is not a member yet, and its stage. It
+// returns "" if there is no such switch.
 func (m *Machine) joiner() (string, stage) {
 	c := m.change
 	if m.persisting != nil {
@@ -159,8 +159,8 @@ func (m *Machine) Untold(now Time, sw string, why error) {
 }
 
 // freezeEnds ends a comparison if the chain has been frozen for it long enough. A joiner that
-// answers is only slow: it is compared again, with more time, after the chain has accepted writes
-// for a while.
+// answers is only slow. So it is compared again, with more time, after the chain has accepted
+// writes for a while.
 func (m *Machine) freezeEnds(now Time) {
 	j, at := m.joiner()
 	if m.freezeUntil == 0 || now < m.freezeUntil || j == "" || at != comparing {

@@ -104,10 +104,10 @@ func (m *Machine) startKeys(now Time, op OpID, work keyWork) {
 	m.step(now)
 }
 
-// canKeys reports whether operations on keys can run: the configuration accepts writes, is not one
-// that an earlier controller left in the middle of a change, and is not being changed. Emptying a
-// switch that will be brought in does not count as a change, because it may take long, for example
-// if the switch has lost power.
+// canKeys reports whether operations on keys can run. The configuration must accept writes, and
+// must not be changing. It must not be one that an earlier controller left in the middle of a
+// change. Emptying a switch that will be brought in does not count as a change, because it may take
+// long, for example if the switch has lost power.
 func (m *Machine) canKeys() bool {
 	return (m.phase() == Ready || m.erasing()) && m.recorded() && m.cfg.Freeze == Thawed && m.cfg.Shadow == ""
 }
@@ -182,7 +182,7 @@ func (m *Machine) stepKeys(now Time) {
 
 // KeysDone reports the result of InsertKeys, OpenKeys, DeleteKeys, WriteKeys, DeleteValues or
 // DrainKeys. again is false for a permanent error of the switch (for example, the table is full),
-// and true for one that may go away (for example, the connection was lost).
+// and true for an error that may go away (for example, the connection was lost).
 func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool) {
 	o := m.ops[op]
 	if o == nil || o.attempt != attempt || !o.running {
@@ -210,8 +210,8 @@ func (m *Machine) KeysDone(now Time, op OpID, attempt int, err error, again bool
 			break
 		}
 		if o.work == removeKeys {
-			// Some member had no room for all entries. So it never had all of them, and no client
-			// has written the keys. Now no member has an entry.
+			// Some member had no room for all entries, so no client has ever been able to write the
+			// keys. Now no member has an entry of them.
 			o.rollback = nil
 		}
 		m.endKeys(o, o.rollback)

@@ -33,12 +33,13 @@ const (
 // be slewed, so it may run slower. The controller's clock is not slewed.
 func margin(d time.Duration) time.Duration { return clock.Outlasts(d) }
 
-// prior returns when every lease of length d that an earlier controller gave has run out. After
-// m.o.Made, that controller may have continued for PriorLeaseBound by its own clock, which may be
-// slewed.
+// prior returns the time at which every lease of length d that an earlier controller gave has run
+// out. After m.o.Made, that controller may have continued for PriorLeaseBound by its own clock,
+// which may be slewed.
 func (m *Machine) prior(d time.Duration) Time { return m.o.Made + margin(m.o.PriorLeaseBound+d) }
 
-// LeasesOver returns when no switch can have a lease any more, if none is given from now on.
+// LeasesOver returns the time at which no switch can have a lease any more, if no lease is given
+// from now on.
 func (m *Machine) LeasesOver(now Time) Time {
 	over := now
 	for _, v := range m.view {
@@ -79,8 +80,8 @@ type leaseView struct {
 // way before a switch is given up.
 const keptLeases = 64
 
-// connected resets the view for a new connection: the last heard clock may be from before a
-// restart.
+// connected resets the view for a new connection, because the last reported clock may be from
+// before a restart.
 func (l *leaseView) connected(now Time) {
 	l.heard, l.askedAt, l.sent, l.sinceAck = false, 0, 0, 0
 	l.probeAt = now + probeEvery
@@ -126,11 +127,12 @@ func (m *Machine) leases(sw string) bool {
 // probeEvery is how often a switch that gets no lease is asked for its state.
 const probeEvery = time.Second
 
-// probes reports whether the machine sends LEASEs of duration 0 to a switch that gets no lease.
-// That is so for a switch that has a part in the chain without being a member (acknowledgements may
-// pass it, and clients may send requests to it), and for a member of a chain without leases. Such a
-// switch may lose its content while it is connected, as a member may. A missing answer does not
-// count against the switch. (A switch that still has a lease would lose it by such a LEASE.)
+// probes reports whether the machine sends LEASEs of duration 0 to a switch that gets no lease. It
+// does so for a switch that has a part in the chain without being a member, because
+// acknowledgements may pass it, and clients may send requests to it. It also does so for a member
+// of a chain without leases. Such a switch may lose its content while it is connected, as a member
+// may. A missing answer does not count against the switch. (A switch that still has a lease would
+// lose it by such a LEASE.)
 func (m *Machine) probes(sw string) bool {
 	v := m.view[sw]
 	return m.decided && v.up && v.acks != nil && !(v.acks.LeaseRequired && v.acks.Role.Member()) && !m.fence[sw] &&
@@ -209,8 +211,8 @@ func (m *Machine) shorten(now Time) {
 	m.longer, m.longerUntil = max(m.cfg.Lease, m.longest(now)), max(m.longerUntil, now+margin(m.cfg.Lease))
 }
 
-// longest returns the longest lease that a switch can still hold from before leases were
-// shortened; 0: none.
+// longest returns the longest lease that a switch can still hold from before leases were shortened.
+// It returns 0 if there is none.
 func (m *Machine) longest(now Time) time.Duration {
 	if now >= m.longerUntil {
 		return 0
@@ -219,19 +221,20 @@ func (m *Machine) longest(now Time) time.Duration {
 }
 
 // Alive reports that a switch answered something other than a LEASE a moment ago. Its answer to the
-// last LEASE then waits behind other answers, and the switch is not given up: a switch that is
-// being filled, or that runs on an overloaded machine, is slow but not dead.
+// last LEASE then waits behind other answers, so the switch is not given up. A switch that is being
+// filled, or that runs on an overloaded machine, is slow but not dead.
 func (m *Machine) Alive(sw string) {
 	if v := m.view[sw]; v != nil {
 		v.lease.answered()
 	}
 }
 
-// Late reports that this controller was itself held up (for example, by an overloaded machine),
-// and acts only now although it should have acted `by` earlier. It has not read messages that came
-// meanwhile either, so a missing answer proves nothing: it renews leases and judges members again.
-// It does so a bounded number of times for a silent member, because even a controller that is
-// always late must give up a dead member. Late returns whether the delay was long enough to count.
+// Late reports that this controller was itself held up (for example, by an overloaded machine), and
+// acts only now although it should have acted `by` earlier. It has not read messages that came
+// meanwhile either, so a missing answer proves nothing. So the machine counts unanswered LEASEs
+// from zero again. It does so a bounded number of times for a silent member, because even a
+// controller that is always late must give up a dead member. Late returns whether the delay was
+// long enough to count.
 func (m *Machine) Late(now Time, by time.Duration) bool {
 	m.took(now, by, m.o.ShortLease/renewals)
 	if m.cfg.Lease == 0 || by <= m.cfg.Lease/renewals/2 {
@@ -259,7 +262,7 @@ type LeaseAnswer struct {
 // LeaseReply handles a switch's answer to a LEASE.
 //
 // If a LEASE was sent after the switch's last report, and its reply contradicts that report, the
-// switch has changed. If the reply has another epoch than the one last acknowledged, the switch
+// switch has changed. If the reply has another epoch than the switch last acknowledged, the switch
 // was emptied, or another controller is changing it. If it has an earlier clock, the switch was
 // restarted.
 func (m *Machine) LeaseReply(now Time, sw string, r LeaseAnswer) {
@@ -304,16 +307,16 @@ func (m *Machine) LeaseReply(now Time, sw string, r LeaseAnswer) {
 			"else changes it", r.Epoch, a.Epoch))
 		return
 	}
-	if first { // the first LEASE could not name the clock; the next one can
+	if first { // the first LEASE could not name the switch's clock, but the next LEASE can
 		l.renew(now)
 	}
 	m.step(now)
 }
 
 // mistrust handles a switch that contradicts its known state. The controller reads it again in
-// another connection, and judges it as if it had come back with empty registers (compare).
-// Unchanged tables prove nothing: the switch's agent may have outlived its data plane and filled
-// the tables again.
+// another connection, and treats it as if it had come back with empty registers (compare).
+// Unchanged tables prove nothing, because the switch's agent may have outlived its data plane and
+// filled the tables again.
 func (m *Machine) mistrust(now Time, sw, why string) {
 	m.view[sw].mistrusted = true
 	m.event("lease.refused", sw, "%s; what it has is read again", why)

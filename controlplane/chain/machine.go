@@ -20,7 +20,8 @@ var (
 	ErrSilent      = errors.New("it does not answer") // a connected switch has not answered in time
 )
 
-// OpID names an operation: a change of the chain or of its keys. The shell chooses it.
+// OpID identifies an operation, which is a change of the chain or of its keys. The shell chooses
+// the OpID.
 type OpID uint64
 
 // Options are the parameters of New.
@@ -76,7 +77,7 @@ type view struct {
 	met    bool // the switch has been connected to this controller
 	empty  bool // the switch's registers are empty, and it has had no role since they were emptied
 	// mistrusted says that the switch has contradicted its known state (mistrust), and that compare
-	// has not judged it since.
+	// has not checked it since.
 	mistrusted bool
 	acks       *Assignment
 	keys       int // number of key_index entries that the switch reported
@@ -104,8 +105,8 @@ type Machine struct {
 	view map[string]*view // its keys are exactly the switches of o.Switches
 
 	// cfg is the configuration that the switches have or are getting. It is durable, and this
-	// controller has never given a switch a part of a later one. It is valid while decided, and
-	// then has members.
+	// controller has never given a switch a part of a later configuration. It is valid while
+	// decided, and then has members.
 	cfg     Config
 	decided bool
 	// installed says that all members have had cfg since it was made durable. Then fence is empty.
@@ -152,7 +153,7 @@ type Machine struct {
 	// longerUntil is when the last such lease has run out.
 	longer      time.Duration
 	longerUntil Time
-	exhausted   bool   // the event that no epoch is left has been sent
+	exhausted   bool   // an event has reported that no epoch is left
 	keys        int    // number of keys that the directory places in this chain
 	knowsKeys   bool   // keys is the number of all keys for which the switches have entries
 	waiting     string // last reported reason for waiting
@@ -306,9 +307,9 @@ func (m *Machine) judge(now Time) {
 	}
 }
 
-// distrust handles a switch that has a later epoch than any on record. The record is then out of
-// date: it describes earlier members, and includes some that have been given up since and hold old
-// values. The switches decide instead.
+// distrust handles a switch that has a later epoch than any epoch on record. The record is then out
+// of date. Some members that it names have been given up since, and hold old values. The switches
+// decide instead.
 func (m *Machine) distrust(now Time, sw string, epoch uint16) {
 	m.event("chain.epoch", sw, "it has epoch %d, later than the %d on record: the record is an earlier one, and what "+
 		"the switches have counts", epoch, m.cfg.Epoch)
@@ -411,9 +412,9 @@ func (m *Machine) lose(now Time, sw string) {
 	m.begin(now, m.next(m.cfg.Epoch, left), nil)
 }
 
-// empty splits switches into those that hold nothing of the chain and the others. A switch that
-// was given up and has not been emptied since holds old values, which must not be read even when
-// all others are lost.
+// empty splits switches into switches that hold nothing of the chain (out) and all others. A switch
+// that was given up and has not been emptied since holds old values. These must not be read even if
+// all other values are lost.
 func (m *Machine) empty(switches []string) (out, others []string) {
 	for _, s := range switches {
 		if v := m.view[s]; v.lost || v.up && (v.empty || v.acks == nil) {
@@ -431,8 +432,8 @@ func (m *Machine) leaveOut(switches []string) {
 	}
 }
 
-// next returns the configuration that follows an epoch and the present one. It differs from the
-// present one only in its members.
+// next returns the configuration with the next epoch, which is above epoch and all earlier epochs.
+// It differs from the present configuration only in its members.
 func (m *Machine) next(epoch uint16, members []string) Config {
 	c := m.cfg
 	c.Epoch = max(epoch, m.cfg.Epoch)
@@ -448,9 +449,9 @@ func (m *Machine) next(epoch uint16, members []string) Config {
 }
 
 // decide finds out which configuration is running if no record says so, or if the record is out of
-// date. It needs to hear from all members that the file names. If all members of a configuration
-// report that they have it, and no switch has a later epoch, that configuration is the running
-// one, because each later one has had at least one of its members.
+// date. It needs to hear from all members that the file names. Suppose that all members of a
+// configuration report that they have it, and that no switch has a later epoch. Then that
+// configuration is running, because any later configuration would have at least one of its members.
 func (m *Machine) decide(now Time) {
 	var epoch uint16
 	members := 0
@@ -519,7 +520,8 @@ func (m *Machine) decide(now Time) {
 		m.blank = true
 	default:
 		if first.Members, err = m.survivors(epoch, named); err == nil {
-			m.found, m.blank, wanted = true, false, first.Members // members that an operator has left out are unknown
+			// it is not known which members an operator has left out
+			m.found, m.blank, wanted = true, false, first.Members
 			m.event("chain.takeover", "", "the switches were left in the middle of a change (epoch %d): going on with "+
 				"%v", epoch, first.Members)
 		}
@@ -541,8 +543,8 @@ func (m *Machine) wantedLease() time.Duration {
 	return m.o.Lease
 }
 
-// named returns the switches that the switches with the latest epoch name as members of their
-// configuration: each names the head, the tail, and its successor.
+// named returns the members that switches with the latest epoch name. The entry of each such switch
+// names the head, the tail, and the switch's successor.
 func (m *Machine) named(epoch uint16) map[string]bool {
 	out := map[string]bool{}
 	for _, s := range m.o.Switches {
@@ -608,8 +610,8 @@ func (m *Machine) running(epoch uint16) (Config, bool) {
 	return c, true
 }
 
-// adopt takes over a running configuration. It applies what the topology file requests, as far as
-// that can be changed.
+// adopt takes over a running configuration. It also applies those requests of the topology file
+// that can be applied to a running chain.
 func (m *Machine) adopt(now Time, c Config) {
 	lease := m.wantedLease()
 	m.decided, m.found, m.cfg, m.installed, m.blank = true, true, c, true, false
@@ -640,12 +642,12 @@ func (m *Machine) adopt(now Time, c Config) {
 	m.step(now)
 }
 
-// survivors returns those members of a partly installed configuration that hold everything that
-// must not be lost. Members with the new configuration do. So does a member that is known to belong
-// to the new configuration but still has an earlier one. No write can have passed such a member,
-// and it was in all configurations between the two. Any other member with an earlier configuration
-// may have been given up, and may hold an old state. The order of the survivors must follow from
-// what the members know, from the record and from the file.
+// survivors returns the members of a partly installed configuration that hold everything that must
+// not be lost. Members with the new configuration do. So does a member that is known to belong to
+// the new configuration but still has an earlier configuration. No write can have passed such a
+// member, and it was in all configurations between the two. Any other member with an earlier
+// configuration may have been given up, and may hold an old state. The order of the survivors must
+// follow from what the members know, from the record and from the file.
 func (m *Machine) survivors(epoch uint16, named map[string]bool) ([]string, error) {
 	order := m.o.Members
 	if m.stale {
@@ -690,8 +692,8 @@ func (m *Machine) wait(what string) {
 	m.waiting = what
 }
 
-// Tick does everything that is due by time. Call it once at the start and at the time that Next
-// returns; other calls do no harm.
+// Tick does everything that is due by time. Call it once at the start, and at the time that Next
+// returns. Additional calls do no harm.
 func (m *Machine) Tick(now Time) {
 	if !m.decided {
 		m.decide(now)

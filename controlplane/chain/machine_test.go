@@ -89,7 +89,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// TestTransitionsAreDocumented compares the table of doc.go with the one that enter uses.
+// TestTransitionsAreDocumented compares the table in doc.go with the table that enter uses.
 func TestTransitionsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	if err != nil {
@@ -549,8 +549,8 @@ func (w *world) lease(l Lease) {
 	w.m.LeaseReply(w.now, l.Switch, LeaseAnswer{l.Number, clock, left, epoch, epoch == l.Epoch})
 }
 
-// TestNextWhenLate: an input that comes between the time of a Tick and the Tick itself, and that
-// does not do the Tick's work, does not make Next forget the Tick.
+// TestNextWhenLate: a Tick is due, and an input comes before the Tick. If the input does not do the
+// Tick's work, Next still returns the time of the Tick.
 func TestNextWhenLate(t *testing.T) {
 	w := &world{t: t, taken: map[[2]Phase]bool{}}
 	for _, line := range []string{"network switches=(s1,s2) lease=200ms", "up s1 s2", "deliver s2", "deliver s1", "run 1s quiet"} {

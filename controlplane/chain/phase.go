@@ -86,7 +86,7 @@ func (m *Machine) phase() Phase {
 }
 
 // enter checks that the phase may follow the last one. A failure here, as in check, is a bug in
-// this package, from which there is no safe way to continue. Stopping the controller does no harm:
+// this package, and there is no safe way to continue. Stopping the controller does no harm, because
 // leases run out, and the next controller starts from the record.
 func (m *Machine) enter(now Time) {
 	if p := m.Phase(now); p != m.entered {
@@ -95,7 +95,7 @@ func (m *Machine) enter(now Time) {
 	}
 }
 
-// check asserts what must be true between any two inputs.
+// check asserts properties that must hold between any two inputs.
 func (m *Machine) check() {
 	p := m.phase()
 	for s := range m.fence {

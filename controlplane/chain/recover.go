@@ -118,7 +118,7 @@ func (m *Machine) joinerDown(now Time, sw string) {
 	}
 }
 
-// giveUp ends a recovery. The chain becomes what it was before, by another configuration if
+// giveUp ends a recovery. It restores the chain as it was before, by another configuration if
 // necessary.
 func (m *Machine) giveUp(now Time, why error) {
 	c := m.change

@@ -32,8 +32,8 @@ func (m *Machine) missing() (out []string) {
 	return out
 }
 
-// intended returns the intended members once a configuration is on record: c.wanted if an operator
-// has named them. It always includes the present members.
+// intended returns the intended members after a change is on record. They are c.wanted if an
+// operator has named them. They always include the present members.
 func (m *Machine) intended(c *change) []string {
 	out := m.wanted
 	if c.wanted != nil {
@@ -134,7 +134,7 @@ func (m *Machine) Rejoined(now Time, seq uint64, err error) {
 	m.step(now)
 }
 
-// Rejoining returns the switch that is being brought in automatically; "" if there is none.
+// Rejoining returns the switch that is being brought in automatically, or "" if there is none.
 func (m *Machine) Rejoining() string { return m.rejoiner }
 
 // HoldsOld reports whether a switch holds, or may hold, outdated values, so that it must be

@@ -20,7 +20,7 @@ func (m *Machine) Want(o Options) {
 }
 
 // SetSwitches sets the network's switches, in order, and which of them are leaving it. The machine
-// forgets all others; the chain must not need them.
+// forgets all other switches, which the chain must not need.
 func (m *Machine) SetSwitches(now Time, switches []string, leaving map[string]bool) {
 	for _, s := range switches {
 		if m.view[s] == nil {
@@ -47,8 +47,9 @@ func (m *Machine) SetSwitches(now Time, switches []string, leaving map[string]bo
 	m.Tick(now)
 }
 
-// Needs reports whether the machine must know a switch even if the switch has left the network,
-// because it has a part in the chain, or may have one until it is fenced.
+// Needs reports whether the machine must know a switch even if the switch has left the network.
+// That is so while the switch has a part in the chain, or may have one because it is not fenced
+// yet.
 func (m *Machine) Needs(sw string) bool {
 	if m.fence[sw] || !m.decided && m.stale || !m.decided && slices.Contains(m.o.Members, sw) {
 		return true

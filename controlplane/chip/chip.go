@@ -1,6 +1,7 @@
 // Package chip translates between the control plane and the program of a switch chip
-// (p4src/netcraq_tna.p4), which differs from the v1model program in a few parameters, in the width
-// of a version, and in the unit of its clock. docs/reference/hardware.md lists the differences.
+// (p4src/netcraq_tna.p4). That program differs from the v1model program in a few parameters, in the
+// width of a version, and in the unit of its clock. docs/reference/hardware.md lists the
+// differences.
 package chip
 
 import (

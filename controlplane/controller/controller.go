@@ -37,9 +37,10 @@ type Options struct {
 	// is primary at the switches. Zero stands for the current time, so the controller that was
 	// started last is primary.
 	ElectionID p4rt.ElectionID
-	// Led returns when this controller was last known to lead. It is nil if there is only one
-	// controller. The controller gives leases for the duration Leading after that time. It assumes
-	// that its predecessor gave leases for the duration Leading after this controller was made.
+	// Led returns the time at which this controller was last known to lead. It is nil if there is
+	// only one controller. The controller gives leases for the duration Leading after that time. It
+	// assumes that its predecessor gave leases for the duration Leading after this controller was
+	// made.
 	Led     func() clock.Time
 	Leading time.Duration
 	// TLS is the TLS configuration for all switches. The server name of each switch comes from the
@@ -91,7 +92,7 @@ type Controller struct {
 	saved    bool                    // an earlier controller's state was found
 	// savedKeys holds the keys as they are on record.
 	savedKeys keyspace.Snapshot
-	stale     bool // an earlier state was found, but it was not the last one
+	stale     bool // an earlier state was found, but a later state must have existed
 	knows     bool // the saved directory is up to date: it has all keys, and all KEY_IDs that were ever assigned
 	lastOp    chain.OpID
 	avoided   map[string]bool // switches that routes bypass
@@ -287,8 +288,8 @@ func (c *Controller) call(ctx context.Context, f func()) error {
 // errStopped says that the controller is shutting down.
 var errStopped = fmt.Errorf("%w: the controller is shutting down", chain.ErrUnavailable)
 
-// Run works until ctx ends. The switches keep running afterwards: what is installed stays, and
-// leases run out.
+// Run works until ctx ends. The switches keep running afterwards. Their tables stay, and leases run
+// out.
 func (c *Controller) Run(ctx context.Context) {
 	c.ctx = ctx
 	defer close(c.stopped)

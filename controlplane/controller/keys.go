@@ -20,8 +20,8 @@ import (
 // stateTimeout bounds one read of a key for which a person waits. Clients wait 2 s.
 const stateTimeout = time.Second
 
-// keyOperation adds or removes some keys of a chain. chain.Machine decides the steps; keyOperation
-// carries them out.
+// keyOperation adds or removes some keys of a chain. chain.Machine decides on the steps, and
+// keyOperation carries them out.
 type keyOperation struct {
 	id  chain.OpID
 	add bool
@@ -207,8 +207,8 @@ func (c *Controller) removeKey(ctx context.Context, chainName, nameOrID string) 
 }
 
 // remove starts the removal of a key that clients know. The removal begins only once it is on
-// record. Otherwise a controller that took over would open the key again, and a late deletion
-// would destroy what clients have written to it by then.
+// record. Otherwise a controller that took over would open the key again, and a late deletion would
+// destroy values that clients have written by then.
 func (c *Controller) remove(ch *chainState, k keyspace.Key) *keyOperation {
 	return c.startRemoval(ch, []keyspace.Key{k}, func(op *keyOperation, err error) bool {
 		if err == nil {
@@ -223,9 +223,9 @@ func (c *Controller) remove(ch *chainState, k keyspace.Key) *keyOperation {
 	})
 }
 
-// takeOut starts the removal of keys that clients do not know: keys whose addition or move did not
-// complete, and remains of keys that have moved. Whatever is on record, a controller that takes
-// over removes them as well.
+// takeOut starts the removal of keys that clients do not know. These are keys whose addition or
+// move did not complete, and leftovers of keys that have moved. A controller that takes over also
+// removes such keys, whatever is on record.
 func (c *Controller) takeOut(ch *chainState, keys []keyspace.Key) {
 	c.startRemoval(ch, keys, func(op *keyOperation, err error) bool {
 		switch {

@@ -129,7 +129,7 @@ func (f *fakes) writesOf(request any, table string) bool {
 }
 
 // TestHeldConfiguration: a Write of the chain's configuration times out. It arrives late, after a
-// later configuration was installed. The switch keeps the later one.
+// later configuration was installed. The switch keeps the later configuration.
 func TestHeldConfiguration(t *testing.T) {
 	f := newFakes(t, nil)
 	var hold atomic.Bool

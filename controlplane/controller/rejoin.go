@@ -20,9 +20,9 @@ import (
 // a stopped switch may stay open, and a chain that fills such a switch would wait for it.
 const probeTimeout = time.Second
 
-// BringIn brings a switch into a chain as Recover does, if the chain can continue without the
-// switch in case that fails. A switch that does not answer is refused at once. If the switch holds
-// old values and is also a member of other chains, the chains that can continue without it do so
+// BringIn brings a switch into a chain as Recover does. If that fails, the chain continues without
+// the switch. A switch that does not answer is refused at once. The switch may hold old values and
+// also be a member of other chains. Then the chains that can continue without the switch do so
 // while it is emptied, and get it back afterwards.
 func (c *Controller) BringIn(ctx context.Context, name, sw string) (*admin.Chain, error) {
 	if err := c.bringIn(ctx, name, sw); err != nil {
@@ -31,8 +31,8 @@ func (c *Controller) BringIn(ctx context.Context, name, sw string) (*admin.Chain
 	return c.Chain(ctx, name)
 }
 
-// bringIn implements BringIn. It brings in one switch at a time: switches may share an overloaded
-// machine, and a switch that several chains have lost is emptied only once.
+// bringIn implements BringIn. It brings in one switch at a time, because switches may share an
+// overloaded machine, and a switch that several chains have lost must be emptied only once.
 func (c *Controller) bringIn(ctx context.Context, name, sw string) error {
 	select {
 	case c.bringing <- struct{}{}:
@@ -94,8 +94,8 @@ func (c *Controller) probe(ctx context.Context, sw string) error {
 	return nil
 }
 
-// probeJoiners probes those of the asked switches that are set up and are not members of the chain.
-// The chain's machine reports problems with the other switches.
+// probeJoiners probes the given switches that are set up and are not members of the chain. The
+// chain's machine reports problems with all other switches.
 func (c *Controller) probeJoiners(ctx context.Context, name string, asked []string) error {
 	var strangers []string
 	var failed error

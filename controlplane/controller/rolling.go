@@ -25,8 +25,8 @@ import (
 // switch without principals carry none. So `access` grants everything to all hosts in the meantime,
 // as such a program does.
 
-// openness returns the default of `access`: grant everything while some switch sends no
-// principals, otherwise nothing.
+// openness returns the default of `access`. It grants everything while some switch sends no
+// principals, and otherwise nothing.
 func (c *Controller) openness() bool {
 	return slices.ContainsFunc(c.net().devices, func(d *device) bool { return d.Unguarded() })
 }
@@ -48,9 +48,9 @@ type rolling struct {
 	open  bool    // access was not enforced when the rollout began
 }
 
-// roll loads the program into each switch that runs another one, one after the other. It takes no
-// switch out of a chain before the previous one is back in, because otherwise two of three members
-// would be out.
+// roll loads the program into each switch that runs another program, one switch after the other. It
+// takes no switch out of a chain before the previous switch is back in, because otherwise two of
+// three members would be out.
 func (c *Controller) roll(ctx context.Context) {
 	said, failed := "", ""
 	var r rolling
@@ -133,8 +133,8 @@ func (c *Controller) rollAlone(ctx context.Context, d *device, owed *[]rolled) e
 	return c.rollOne(ctx, d, owed)
 }
 
-// returned reports whether a switch no longer has to come back to a chain: an operator has brought
-// it in, or the switch or the chain has left the network.
+// returned reports whether a switch no longer has to come back to a chain, because an operator has
+// brought it in, or the switch or the chain has left the network.
 func (c *Controller) returned(x rolled) bool {
 	n := c.net()
 	i := slices.IndexFunc(n.chains, func(ch *chainState) bool { return ch.topo.Name == x.chain })
@@ -186,9 +186,9 @@ func (c *Controller) chainsOf(d *device) (out []*chainState) {
 	return out
 }
 
-// rollOne loads the program into a switch that runs another one: it takes the switch out of its
-// chains, loads it, and brings it in again. On success the switch is no longer in owed. After a
-// failure, the next try continues with owed.
+// rollOne loads the program into a switch that runs another program. It takes the switch out of the
+// switch's chains, loads the program, and brings the switch in again. On success the switch is no
+// longer in owed. After a failure, the next try continues with owed.
 func (c *Controller) rollOne(ctx context.Context, d *device, owed *[]rolled) error {
 	if d.Former() {
 		if err := c.leaveChains(ctx, d, owed); err != nil {

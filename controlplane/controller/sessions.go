@@ -114,8 +114,8 @@ func (c *Controller) saveNow(ctx context.Context) error {
 	}
 }
 
-// holder returns the host with a client's address; nil if the host does not matter, because hosts
-// may use sessions that they have not leased.
+// holder returns the host with a client's address. It returns nil if the host does not matter,
+// because hosts may use sessions that they have not leased.
 func (c *Controller) holder(address string) (*topology.Host, error) {
 	t := c.net().topo
 	if address == "" {
@@ -140,10 +140,11 @@ func (c *Controller) holder(address string) (*topology.Host, error) {
 	return h, nil
 }
 
-// beginAnew restarts the records of a lease's sessions at every switch that the writes of some
-// chain reach, at switches that are being brought into a chain, and at other switches that are
-// reachable and answer soon. A chain without keys has no writes, so nothing waits for its
-// switches: they get the records when the chain has its first key (ops.Chain.Equalise).
+// beginAnew restarts the records of a lease's sessions. It does so at every switch that the writes
+// of some chain reach, and at switches that are being brought into a chain. It also does so at
+// other switches, if these are reachable and answer soon. A chain without keys has no writes, so
+// nothing waits for its switches. They get the records when the chain has its first key
+// (ops.Chain.Equalise).
 func (c *Controller) beginAnew(ctx context.Context, lease *sessions.Lease) ([]admin.Session, error) {
 	b := &beginning{c: c, ids: lease.IDs, lease: lease.ID}
 	for {
@@ -316,7 +317,7 @@ func (b *beginning) tellJoiners(ctx context.Context, joiners []*device, tell fun
 	}
 }
 
-// answering calls ask for all devices at once, and returns those for which it succeeds.
+// answering calls ask for all devices at once, and returns the devices for which ask succeeds.
 func (c *Controller) answering(devices []*device, ask func(*device) error) (out []*device) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -523,8 +524,8 @@ func (c *Controller) watchLeases(ctx context.Context) {
 	}
 }
 
-// recordsToCopy returns the sessions whose records a switch that is being filled must have: those
-// that some client may use.
+// recordsToCopy returns the sessions whose records a switch that is being filled must have. These
+// are the sessions that some client may use.
 func (c *Controller) recordsToCopy() []uint16 {
 	var out []uint16
 	if c.net().topo.Open() {

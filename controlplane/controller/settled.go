@@ -32,8 +32,8 @@ func (c *Controller) replaced(name string) {
 	c.replacedAt[name] = now
 }
 
-// settled returns for how long no other KEY_ID of a name could be used, as far as this controller
-// knows. Replacements by an earlier controller were on record before this one started.
+// settled returns for how long this controller knows that no other KEY_ID of a name could be used.
+// If an earlier controller replaced a KEY_ID, that was on record before this controller started.
 func (c *Controller) settled(name string) time.Duration {
 	return min(settledMost, c.now()-max(c.replacedBy, c.replacedAt[name]))
 }

@@ -98,7 +98,8 @@ func newFakesTLS(t *testing.T, conf *tls.Config, change func(topology map[string
 	return f
 }
 
-// answering makes a switch reply to the controller's packets; reply returns nil for no reply.
+// answering makes a switch reply to the controller's packets. reply returns nil if there is no
+// reply.
 func answering(s *p4rttest.Server, reply func(wire.Packet) *wire.Packet) {
 	s.PacketOut = func(out *v1.PacketOut) {
 		f, payload, err := wire.ParseFrame(out.Payload)
@@ -166,7 +167,7 @@ func eventText(c *controller.Controller) string {
 	return b.String()
 }
 
-// primary waits until a client is its switch's primary one.
+// primary waits until a client is the primary client of its switch.
 func primary(t *testing.T, c *p4rt.Client) {
 	t.Helper()
 	poll.Until(t, 20*time.Second, "a client is the switch's primary one", func() bool { return c.State().Phase == p4rt.Primary },
@@ -275,8 +276,8 @@ func TestNeverThere(t *testing.T) {
 		func() string { return strings.Join(f.tables(2, "chain_peer"), "\n") })
 }
 
-// TestPeers: a switch accepts a chain's messages only at the ports where they arrive. This holds
-// also when their path changes under a controller that found everything installed.
+// TestPeers: a switch accepts a chain's messages only at the ports where they arrive. This also
+// holds if their path changes under a controller that found everything installed.
 func TestPeers(t *testing.T) {
 	f := newFakesAround(t)
 	shows := func(server int, port, what string) func() bool {

@@ -104,7 +104,7 @@ func (f *fakes) answerLeases(i int, also func(wire.Packet) *wire.Packet) {
 }
 
 // TestTakenBeforeItIsEmptied: a chain requests that a switch be emptied. Before the program is
-// loaded, the switch becomes the only member of another chain. So it is not emptied.
+// loaded, the switch becomes the only member of another chain. So the switch is not emptied.
 func TestTakenBeforeItIsEmptied(t *testing.T) {
 	f := newFakes(t, twoChains([]string{"s1", "s2"}, []string{"s2"}, busy))
 	f.withKeys()
@@ -140,8 +140,8 @@ func TestTakenBeforeItIsEmptied(t *testing.T) {
 }
 
 // TestRecordsOfAJoiner: a switch is being filled for one chain, and already has a session's record.
-// Then another chain, of which it is a member, gets its first key. The record must not go back;
-// otherwise a late copy of a request would be executed again.
+// Then another chain, of which it is a member, gets its first key. The record must not go back,
+// because otherwise a late copy of a request would be executed again.
 func TestRecordsOfAJoiner(t *testing.T) {
 	f := newFakes(t, twoChains([]string{"s1", "s2"}, []string{"s3"}))
 	f.withKeys()
@@ -245,8 +245,8 @@ func TestRefusedChangeIsNotRecorded(t *testing.T) {
 	}
 }
 
-// TestTakenBeforeItIsLoaded: a switch is to get another program. Before that is loaded, the switch
-// becomes the only member of a chain. So it keeps its program.
+// TestTakenBeforeItIsLoaded: a switch is to get another program. Before the program is loaded, the
+// switch becomes the only member of a chain. So it keeps its program.
 func TestTakenBeforeItIsLoaded(t *testing.T) {
 	f := newFakes(t, twoChains([]string{"s1", "s2"}, []string{"s2"}, busy))
 	f.loadKin(2)

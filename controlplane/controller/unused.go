@@ -17,8 +17,9 @@ import (
 // some client may want it.
 const releaseTimeout = 5 * time.Second
 
-// RemoveUnused removes a key that has no value, if its version by name is still the given one (0:
-// if no client has written it since it was added). Otherwise the key stays, with its value.
+// RemoveUnused removes a key that has no value, if its version by name is still the given one. The
+// version 0 means that no client has written the key since it was added. If the conditions do not
+// hold, the key stays, with its value.
 func (c *Controller) RemoveUnused(ctx context.Context, name string, version uint64) error {
 	var k keyspace.Key
 	var known bool

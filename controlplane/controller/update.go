@@ -117,7 +117,8 @@ func (c *Controller) allows(t *topology.Topology) error {
 	return nil
 }
 
-// arrange makes t the network, plus those switches of the previous network that chains still need.
+// arrange makes t the network. It also keeps the switches of the previous network that chains still
+// need.
 func (c *Controller) arrange(t *topology.Topology) error {
 	old := c.net()
 	var left []string

@@ -352,7 +352,7 @@ func TestUpdateChains(t *testing.T) {
 
 // TestUpdateRejoin: a switch that has left comes back, and a running switch gets another P4Runtime
 // address. A switch remembers the highest election id that it has seen, so the controller must not
-// use a lower one. Otherwise the controller would conclude that another one has taken over.
+// use a lower one. Otherwise the controller would conclude that another controller has taken over.
 func TestUpdateRejoin(t *testing.T) {
 	f := newFakes(t, nil)
 	c, _ := f.start()
@@ -427,8 +427,8 @@ func TestUpdateLastMember(t *testing.T) {
 	}
 }
 
-// TestUpdateRename: a chain without keys is replaced by another one with the same id. That is
-// refused, because leases of the first chain may still be valid.
+// TestUpdateRename: a topology replaces a chain without keys by another chain with the same id. The
+// controller refuses that, because leases of the first chain may still be valid.
 func TestUpdateRename(t *testing.T) {
 	f := newFakes(t, nil)
 	c, _ := f.start()

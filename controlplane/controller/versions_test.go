@@ -95,8 +95,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestVersionsOfMembers: members are also compared with each other, and the warning says to upgrade
-// the oldest.
+// TestVersionsOfMembers: versions of members are also compared with each other, and the warning
+// says to upgrade the oldest.
 func TestVersionsOfMembers(t *testing.T) {
 	f := newFakes(t, nil)
 	above, below := minorFrom(t, 1), minorFrom(t, -1)

@@ -22,8 +22,8 @@ const maxDatagram = 4096
 // 127.78.B.0/24, and listens at the protocol's UDP port of each address that the network answers
 // to. A datagram that a program sends there enters the network as a frame from the program's own
 // address, 127.0.0.1. A frame that the network sends to 127.0.0.1 leaves as a datagram from the
-// address that answered. So the clients that ship reach the switches in the same way as those of a
-// real network.
+// address that answered. So the shipped clients reach these switches in the same way as the
+// switches of a real network.
 type Loopback struct {
 	block   byte
 	sockets map[netip.Addr]*net.UDPConn

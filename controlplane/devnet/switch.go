@@ -70,7 +70,8 @@ func (s *Switch) Start() error {
 	return nil
 }
 
-// Kill ends a switch as kill -9 ends a process: its state is lost and its connections are closed.
+// Kill ends a switch as kill -9 ends a process. The switch's state is lost, and its connections are
+// closed.
 func (s *Switch) Kill() {
 	s.Resume()
 	s.mu.Lock()
@@ -83,7 +84,7 @@ func (s *Switch) Kill() {
 	}
 }
 
-// Suspend stops a switch as SIGSTOP stops a process: connections stay open and nothing answers.
+// Suspend stops a switch as SIGSTOP stops a process. Connections stay open, and nothing answers.
 func (s *Switch) Suspend() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

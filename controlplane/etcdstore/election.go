@@ -40,7 +40,7 @@ type Candidate struct {
 	Log      *slog.Logger
 }
 
-// Identity is what the candidates publish about themselves.
+// Identity is the data that a candidate publishes about itself.
 type Identity struct {
 	Name string `json:"name"`
 	// Admin is the address of the admin API for other controllers. It is "" if they cannot reach

@@ -184,8 +184,8 @@ func (m *Image) Transactions(s *saved.State, leader int64, size int) ([][]Change
 	return out, err
 }
 
-// keyChanges returns the changes of the directory's keys, in groups. Changes of one step of the
-// directory are in one group, for example when a name or a slot passes from one key to another.
+// keyChanges returns the changes of the directory's keys, in groups. If a name or a slot passes
+// from one key to another, the changes of both keys are in one group.
 func (m *Image) keyChanges(keys []keyspace.Key, encode func(any) string) [][]Change {
 	var all groups
 	there := map[wire.Key]bool{}

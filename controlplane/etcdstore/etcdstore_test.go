@@ -260,7 +260,7 @@ func TestDeadLeader(t *testing.T) {
 }
 
 // TestKeepsEverything: a state with a value in every field is loaded unchanged, by the leader that
-// saved it and by the next one. The same holds for another state that is saved over it.
+// saved it and by the next leader. The same holds for a second state that is saved over the first.
 func TestKeepsEverything(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	first := elected(t, candidate(t, etcd, "a", ""))

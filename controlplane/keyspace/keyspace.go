@@ -1,11 +1,11 @@
-// Package keyspace tracks which keys are in the network: the name of each (an etcd key, or any
-// other), its KEY_ID on the wire, and its slot in the switches' registers. It keeps this data only
-// in memory. The controller's Store saves it, in a file or in etcd.
+// Package keyspace tracks which keys are in the network. A key has a name (an etcd key, or any
+// other), a KEY_ID on the wire, and a slot in the switches' registers. It keeps this data only in
+// memory. The controller's Store saves it, in a file or in etcd.
 //
 // A KEY_ID consists of the chain's number (8 bits) and a counter (24 bits). A number is not reused
-// until all have been used, because a late write of a client that still knows a removed key by its
-// KEY_ID must not reach another key. Slots are reused at once, the lowest free one first. That is
-// safe because a slot's versions are never reset.
+// until all numbers have been used. The reason is that a client may still know a removed key by its
+// KEY_ID, and its late write must not reach another key. Slots are reused at once, the lowest free
+// one first. That is safe because a slot's versions are never reset.
 package keyspace
 
 import (
@@ -309,8 +309,8 @@ func (d *Directory) number(chain uint8) wire.Key {
 const skipped = 1 << 16
 
 // Skip skips numbers that a chain's keys may have used since the directory was saved. Call it if
-// the directory turns out to be an earlier one. Call Adopt first, because existing keys may have
-// such numbers.
+// the directory turns out to be out of date. Call Adopt first, because existing keys may have such
+// numbers.
 func (d *Directory) Skip(chain uint8) {
 	if n := d.next[chain]; n+skipped <= numberMask {
 		d.next[chain] = n + skipped

@@ -104,7 +104,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestSnapshot: a directory is the same after it was saved and read, including its next numbers.
+// TestSnapshot: after a directory is saved and loaded, it is the same as before, including its next
+// numbers.
 func TestSnapshot(t *testing.T) {
 	d := fresh(t)
 	for i := range 3 {
@@ -142,7 +143,7 @@ func TestSnapshot(t *testing.T) {
 
 func TestAdopt(t *testing.T) {
 	d := fresh(t)
-	// Adopting the higher KEY_ID does not mark the lower one as used, because both are found
+	// Adopting the higher KEY_ID does not mark the lower KEY_ID as used, because both are found
 	// together.
 	got := d.Adopt(map[wire.Key]int{wire.MakeKey(0, 9): 1, wire.MakeKey(0, 5): 3})
 	if len(got) != 2 || got[0].ID != 5 || got[1].Name != "keyid:0x00000009" || got[1].State != Placed || got[1].Slot != 1 {
@@ -275,8 +276,8 @@ func TestKeyIDsDoNotComeBack(t *testing.T) {
 	}
 }
 
-// TestOneMaker: a caller with a limited number of keys has at most as many keys of a chain as slots
-// stay free there for others, whatever happens to the directory.
+// TestOneMaker: the number of keys of some callers is limited. Such a caller has at most as many
+// keys of a chain as slots stay free there for others, whatever happens to the directory.
 func TestOneMaker(t *testing.T) {
 	spaces := []Space{{Chain: 1, First: 0, Count: 100}, {Chain: 2, First: 100, Count: 2}}
 	d, err := New(spaces, Snapshot{})

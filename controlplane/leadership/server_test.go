@@ -47,8 +47,8 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// TestTerms: after a term has ended, for whatever reason, another process leads. A process that
-// fails to lead tries again.
+// TestTerms: after a term has ended for any reason, another process leads. A process that fails to
+// lead tries again.
 func TestTerms(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	type led struct {

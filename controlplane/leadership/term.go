@@ -11,7 +11,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/etcdstore"
 )
 
-// Config says how a process becomes leader, and what it does as leader.
+// Config says how a process becomes leader, and what the process does as leader.
 type Config struct {
 	// Etcd stores the state, and elects the leader. If it is nil, this process is alone, and its
 	// state is in Store.

@@ -142,8 +142,8 @@ func (c *Client) readWhole(ctx context.Context, register string, size int, what 
 }
 
 // readCells reads cells of one register into the positions of their indices, and returns the
-// answer's header. If the header says that the answer has only the changes, readCells takes the
-// other cells from was.
+// answer's header. If the header says that the answer has only the changed cells, readCells takes
+// all other cells from was.
 func (c *Client) readCells(ctx context.Context, into []Value, was *whole, what []*v1.Entity) (metadata.MD, error) {
 	ctx, cancel := c.rpcContext(ctx)
 	defer cancel()

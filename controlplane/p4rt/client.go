@@ -346,8 +346,8 @@ func (c *Client) setState(s State, stream *stream) {
 	}
 }
 
-// PacketOut sends a packet through the switch; see Info.PacketOut. There is no answer. A switch
-// that cannot send the packet may report that to Handler.StreamError.
+// PacketOut sends a packet through the switch (see Info.PacketOut). There is no answer. If the
+// switch cannot send the packet, it may report that to Handler.StreamError.
 func (c *Client) PacketOut(payload []byte, metadata map[string]uint64) error {
 	p, err := c.o.Info.PacketOut(payload, metadata)
 	if err != nil {
@@ -389,8 +389,8 @@ func (c *Client) rpcContext(ctx context.Context) (context.Context, context.Cance
 
 // Read calls f with each entity that the switch has for the request's entities. It abandons an
 // answer that is larger than the request allows (ErrAnswerTooLarge). An abandoned read has no
-// lasting effect: it changes nothing at the switch whenever it is executed, and its answer is
-// dropped with the call. So it does not end the stream, unlike a Write with an unknown outcome.
+// lasting effect, because it changes nothing at the switch, and its answer is dropped. So it does
+// not end the stream, unlike a Write with an unknown outcome.
 func (c *Client) Read(ctx context.Context, f func(*v1.Entity) error, what ...*v1.Entity) error {
 	ctx, cancel := c.rpcContext(ctx)
 	defer cancel()
@@ -441,7 +441,8 @@ func (c *Client) ReadTable(ctx context.Context, table string) ([]*v1.TableEntry,
 	return out, err
 }
 
-// ReadDefault reads the default entry of a table; nil if the switch does not return it.
+// ReadDefault reads the default entry of a table. It returns nil if the switch does not return a
+// default entry.
 func (c *Client) ReadDefault(ctx context.Context, table string) (*v1.TableEntry, error) {
 	t, err := c.o.Info.tables.find(table)
 	if err != nil {

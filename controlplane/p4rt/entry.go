@@ -27,11 +27,11 @@ type Entry struct {
 // that is left out matches anything, if its kind of match allows that.
 type Match map[string]Key
 
-// Params are an action's parameters by name. Values are of the types that MakeValue accepts; Decode
-// returns Values.
+// Params are an action's parameters by name. A value may have any type that MakeValue accepts.
+// Decode returns values of type Value.
 type Params map[string]any
 
-// Key is the match on one field. Its kind must be that of the field.
+// Key is the match on one field. Its kind must be the kind of the field.
 type Key struct {
 	Kind   configv1.MatchField_MatchType
 	Value  any // the value; in a range match, the lower bound

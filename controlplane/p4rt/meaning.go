@@ -12,7 +12,7 @@ import (
 // SameMeaning reports whether two programs have the same tables, actions, registers and so on, by
 // their ids. If so, table content that controllers have written can stay when one program replaces
 // the other. Names, annotations and order do not matter, except for the names of key fields and
-// parameters, whose ids only number them.
+// parameters, because their ids are only counters.
 func SameMeaning(a, b *configv1.P4Info) bool {
 	a, b = proto.CloneOf(a), proto.CloneOf(b)
 	for _, info := range []*configv1.P4Info{a, b} {

@@ -34,8 +34,8 @@ type stream struct {
 	end      context.CancelCauseFunc
 }
 
-// Reconnect ends a stream (State.Stream), unless another one has replaced it. The client then opens
-// the next stream, with a higher election id. Until then, State.Err is why.
+// Reconnect ends a stream (State.Stream), unless another stream has replaced it. The client then
+// opens the next stream, with a higher election id. Until then, State.Err is why.
 func (c *Client) Reconnect(stream int, why error) {
 	c.mu.Lock()
 	st := c.stream
@@ -133,9 +133,10 @@ func (c *Client) later(ctx context.Context, after *stream) (*stream, error) {
 
 // Write sends updates, in order, in as many requests as BatchSize requires, all under the election
 // id of the stream at its beginning. A switch continues after an update that fails
-// (CONTINUE_ON_ERROR); a *WriteError lists the failed updates. Any other error concerns a whole
-// request. The updates of earlier requests took effect. Updates of later requests were not sent.
-// Updates of the failed request had no effect, unless the error wraps ErrOutcomeUnknown.
+// (CONTINUE_ON_ERROR). If updates fail, Write returns a *WriteError, which lists them. Any other
+// error concerns a whole request. The updates of earlier requests took effect. Updates of later
+// requests were not sent. Updates of the failed request had no effect, unless the error wraps
+// ErrOutcomeUnknown.
 func (c *Client) Write(ctx context.Context, updates ...*v1.Update) error {
 	return c.WriteIn(ctx, anyStream, updates...)
 }

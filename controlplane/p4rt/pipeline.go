@@ -68,7 +68,7 @@ func NewPipeline(info *Info, deviceConfig []byte) (*Pipeline, error) {
 	return &Pipeline{Info: info, DeviceConfig: deviceConfig, Cookie: cookie}, nil
 }
 
-// Pushed says what EnsurePipeline did.
+// Pushed says what EnsurePipeline has done.
 type Pushed int
 
 const (

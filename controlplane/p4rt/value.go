@@ -10,8 +10,8 @@ import (
 	"reflect"
 )
 
-// Value is an unsigned number of any width in the form that P4Runtime uses: big-endian. The
-// canonical form has no leading zero bytes but at least one byte.
+// Value is an unsigned number of any width, in the big-endian form that P4Runtime uses. The
+// canonical form has no leading zero bytes, but at least one byte.
 type Value []byte
 
 // Uint64 returns the value's low 64 bits.

@@ -69,7 +69,7 @@ type Table struct {
 	leases map[string]*Lease
 }
 
-// New makes a table of the ids from first to last. saved are an earlier controller's leases; each
+// New makes a table of the ids from first to last. saved holds an earlier controller's leases. Each
 // holder has a full TTL from now.
 func New(first, last uint16, ttl time.Duration, saved []Lease) *Table {
 	t := &Table{ttl: ttl, leases: map[string]*Lease{}}

@@ -81,7 +81,7 @@ func TestOneHost(t *testing.T) {
 	if _, err := tab.Open(ttl+1, "x", "", "worker1", 1); err == nil || !strings.Contains(err.Error(), "worker1 has 50 and asks for 1 of the 25") {
 		t.Error(err)
 	}
-	// 75 ids are free, so the host may have half of them.
+	// 75 ids are free, so the host may get half of them.
 	if n := take(2*ttl, "worker1"); n != 37 {
 		t.Errorf("later it has %d", n)
 	}

@@ -24,7 +24,7 @@ func NewMutant(m *mutants.Mutant) (*Simulator, error) {
 	return s, nil
 }
 
-// Found is the result of a hunt.
+// Found is the result of searching seeds for a violation by a mutant.
 type Found struct {
 	m     *mutants.Mutant
 	Seeds uint64 // number of seeds that were run; if a violation was found, the last seed showed it
@@ -44,9 +44,9 @@ func (f *Found) String() string {
 	return fmt.Sprintf("noticed after %d seeds, by %d: %v", f.Seeds, f.By.Seed, f.m.Noticed(f.By.Violations))
 }
 
-// AsExpected reports whether the outcome is as expected. It is if a violation was found, or if a
-// scenario shows the violation so that none had to be found. It also is if no violation was found
-// for a mutant that must not show any (Implied).
+// AsExpected reports whether the hunt had the expected outcome. A violation must have been found,
+// unless a scenario already shows one (Scenario). If the mutant must not show a violation
+// (Implied), none may have been found.
 func (f *Found) AsExpected() bool {
 	if f.m.Implied != "" {
 		return f.By == nil

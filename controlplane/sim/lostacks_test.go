@@ -19,8 +19,8 @@ import (
 // the next CAS at once, because only the controller sends that ACK again, some hundred milliseconds
 // later.
 //
-// If the replies that serve as ACKs on their way are lost as well, a call waits for its client's
-// retransmission. It may need several of them.
+// Replies serve as ACKs at the members that they pass. If these replies are lost, too, a call waits
+// for one or several retransmissions by its client.
 func TestLostAcks(t *testing.T) {
 	for _, x := range []struct {
 		shape, host string
@@ -86,7 +86,7 @@ func swapUnderLoss(t *testing.T, m *mutants.Mutant, shape, host string, swaps in
 			Expected: expected, Deadline: w.Loop.Now + 10*time.Second}, func(r calls.Result) {
 			if waits = append(waits, r.RTT); r.Err != nil {
 				t.Errorf("swap %d: %v", len(waits), r.Err)
-				waits = nil // nil, because the loop below reports the end
+				waits = nil // the loop below reports that the swaps have ended
 			} else if len(waits) < swaps {
 				w.Loop.After(50*time.Microsecond, func() { swap(r.Version) })
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/rules"
 )
 
-// quickMutants are the mutants that are noticed within a few seeds. `make sim-mutants` tests all
+// quickMutants lists the mutants that are noticed within a few seeds. `make sim-mutants` tests all
 // mutants.
 var quickMutants = []string{"ACK_OF_ANYTHING", "NO_ACK_VERSION", "NO_COMMIT_ORDER", "READ_COMMITTED_ANYWHERE", "READ_NEWEST_ANYWHERE", "TAIL_READS_COMMITTED",
 	"NO_SESSION", "NO_OLD_DROP", "SESSION_AT_HEAD_ONLY", "NO_EPOCH", "NO_LEASE", "SUSPENDED_CLOCK", "GUESS"}

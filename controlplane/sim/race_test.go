@@ -2,6 +2,6 @@
 
 package sim
 
-// A seed takes ten times as long under the race detector, so few seeds are run with it. `make test`
-// also runs the seeds without it.
+// testSeeds is small here, because a seed takes ten times as long under the race detector. `make
+// test` also runs the seeds without the race detector.
 const testSeeds = 60

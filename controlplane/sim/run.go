@@ -31,7 +31,7 @@ type Result struct {
 
 // These are time limits that begin when the faults have stopped.
 const (
-	readyWithin = 8 * time.Second        // until the chain is complete and ready; draining it may take 5 s
+	readyWithin = 8 * time.Second        // until the chain is complete and ready; draining the chain may take 5 s
 	cleanWithin = 2 * time.Second        // until every key is clean at every member
 	probeWithin = time.Second            // until every key can be read and changed
 	longest     = 300 * time.Millisecond // the longest time that a frame travels
@@ -169,7 +169,7 @@ func setUp(w *world.World, seed uint64, keys, placed int) error {
 	return nil
 }
 
-// Simulator runs seeds of one program, one after the other. Goroutines must not share one.
+// Simulator runs seeds of one program, one after the other. Only one goroutine may use a Simulator.
 type Simulator struct {
 	program *compiled.Program
 	removed rules.Removed

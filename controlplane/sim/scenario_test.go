@@ -439,7 +439,8 @@ func (s *scenario) rule() {
 	s.w.Network.Rules = append(s.w.Network.Rules, r)
 }
 
-// op returns the operation with a name, or 0 for any operation.
+// op returns the operation with the given name. It returns 0 for ANY, which stands for any
+// operation.
 func (s *scenario) op(name string) wire.Op {
 	for op := wire.Op(1); op.Valid(); op++ {
 		if op.String() == name {

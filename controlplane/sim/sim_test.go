@@ -79,7 +79,7 @@ func TestSeedsThatFailed(t *testing.T) {
 // mustHappen lists the events that must happen in 2,000 seeds. If one does not, the simulator does
 // not test it.
 var mustHappen = []string{
-	// These events are in the program: retries executed once, answers by a new tail, a CAS that
+	// These are events in the program: retries executed once, answers by a new tail, a CAS that
 	// waits for a write in flight, read repair, overtaken writes, fences, and messages of a hostile
 	// switch.
 	"packets.write_retried", "packets.write_repeated", "packets.write_superseded", "packets.write_passed", "packets.read_dirty", "packets.read_forwarded",

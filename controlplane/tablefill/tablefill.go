@@ -17,8 +17,8 @@ import (
 	"github.com/netcraq/netcraq/switch/target"
 )
 
-// Parse reads a program in p4c's output format: the BMv2 JSON, and the P4Info in protobuf text
-// form.
+// Parse reads a program in the format that p4c writes: the BMv2 JSON, and the P4Info in protobuf
+// text form.
 func Parse(json, p4info []byte) (*bmv2json.Program, *p4rt.Info, error) {
 	program, err := bmv2json.Parse(json)
 	if err != nil {

@@ -87,7 +87,7 @@ func (p *parser) address(path, what, s, owner string) netip.Addr {
 
 // mac reads the MAC address of owner. A switch's MAC address must be unique in the whole network. A
 // host's MAC address must be unique at its switch. Only a host's switch uses the host's MAC
-// address, so hosts of two switches may have the same.
+// address, so hosts of different switches may have the same address.
 func (p *parser) mac(path, what, s, owner, at string) net.HardwareAddr {
 	m, err := net.ParseMAC(s)
 	taken := cmp.Or(p.macs[m.String()], p.macs[at+" "+m.String()])

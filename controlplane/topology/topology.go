@@ -1,7 +1,7 @@
-// Package topology reads the file that describes a NetCRAQ network (switches, links, hosts,
-// chains), checks it, and derives other data from it: each switch's neighbours, the path from each
-// switch to each address, which ports lead to hosts, and the tree along which acknowledgements
-// travel. The same file always gives the same network.
+// Package topology reads and checks the file that describes a NetCRAQ network: switches, links,
+// hosts and chains. It derives each switch's neighbours, the path from each switch to each address,
+// which ports lead to hosts, and the tree along which acknowledgements travel. The same file always
+// gives the same network.
 //
 // The file is YAML (or JSON, which is also YAML). example.yaml next to this file is a commented
 // example. Each mistake is reported with its line, the object and what to do about it, and all
@@ -56,9 +56,9 @@ type Program struct {
 	P4Info    string
 }
 
-// TLS names the PEM files for the connections to the switches' P4Runtime servers: the controller's
-// certificate, and the CA that signs the switches' certificates. With the zero TLS, the connections
-// use plain text.
+// TLS names the PEM files for connections to the switches' P4Runtime servers. They hold the
+// controller's certificate, and the CA that signs the switches' certificates. With the zero TLS,
+// the connections use plain text.
 type TLS struct {
 	CA   string // file with the CA of the switches' certificates
 	Cert string // file with the controller's own certificate; "" if switches require none
@@ -121,7 +121,7 @@ func (p Port) LeadsTo() string {
 	return ""
 }
 
-// Host is a machine (or pod) behind a switch port.
+// Host is a machine (or pod) at a switch port.
 type Host struct {
 	Name   string
 	IP     netip.Addr
@@ -161,7 +161,7 @@ type Chain struct {
 	Slots  int // number of key slots that the chain may use; 0: a share of the program's slots
 }
 
-// Switch returns the switch with a name, or nil if there is none.
+// Switch returns the switch with the given name, or nil if there is none.
 func (t *Topology) Switch(name string) *Switch { return t.switches[name] }
 
 // Port returns the port with a number.
@@ -285,7 +285,7 @@ func (t *Topology) owner(s *Switch) string {
 	return ""
 }
 
-// SwitchByAddress returns the switch with an address of its own, or nil if there is none.
+// SwitchByAddress returns the switch that has the given address, or nil if there is none.
 func (t *Topology) SwitchByAddress(a netip.Addr) *Switch {
 	for _, s := range t.Switches {
 		if s.Address == a {
@@ -295,12 +295,12 @@ func (t *Topology) SwitchByAddress(a netip.Addr) *Switch {
 	return nil
 }
 
-// HostByAddress returns the host with an address, or nil if there is none.
+// HostByAddress returns the host that has the given address, or nil if there is none.
 func (t *Topology) HostByAddress(a netip.Addr) *Host {
 	return t.Host(func(h *Host) bool { return h.IP == a })
 }
 
-// Chain returns the chain with a name, or nil if there is none.
+// Chain returns the chain with the given name, or nil if there is none.
 func (t *Topology) Chain(name string) *Chain {
 	for _, c := range t.Chains {
 		if c.Name == name {

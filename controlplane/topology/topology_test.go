@@ -236,8 +236,7 @@ func TestAuthorityNames(t *testing.T) {
 	}
 }
 
-// TestEqual: a topology equals another topology with the same content, and differs from it if any
-// part differs.
+// TestEqual: topologies with the same content are equal. They are not equal if any part differs.
 func TestEqual(t *testing.T) {
 	top := made(t, specOf(3))
 	if !top.Equal(made(t, specOf(3))) {

@@ -19,15 +19,15 @@ type Client interface {
 	Lock(ctx context.Context, name string) (unlock func(context.Context) error, err error)
 	Put(ctx context.Context, key, value string) error
 	// Watch calls tell with each reported value of an existing key, until ctx ends or the watch
-	// fails, which is an error. It returns when later puts will be reported.
+	// fails. If the watch fails, it calls failed. Watch returns when later puts will be reported.
 	Watch(ctx context.Context, key string, tell func(value string), failed func(error)) error
 	// Name returns the client's name, with its version if known.
 	Name() string
 	Close() error
 }
 
-// Open connects to a coordinator. kind is "node" (the node API), "etcd" or "consul". address is a
-// path or tcp://HOST:PORT for "node", and a URL otherwise; for "etcd" it may be several URLs,
+// Open connects to a coordinator. kind is "node" (the node API), "etcd" or "consul". For "node",
+// address is a path or tcp://HOST:PORT. Otherwise it is a URL, or for "etcd" one or several URLs,
 // separated by commas.
 func Open(ctx context.Context, kind, address string) (Client, error) {
 	switch kind {

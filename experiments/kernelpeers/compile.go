@@ -22,7 +22,7 @@ const entries = 16384
 type source struct {
 	folder  string         // folder of the program in the checkout
 	file    string         // file of the program
-	others  []string       // files that the program includes
+	others  []string       // other files, which the program includes
 	defines map[string]int // values of definitions that replace the store's own values
 }
 
@@ -33,7 +33,7 @@ func (s *source) compile(checkout string) (*ebpf.CollectionSpec, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(work)
-	// Kernel trees have the header in different folders.
+	// Programs from kernel trees include bpf_helpers.h from different folders.
 	for _, folder := range []string{".", "linux/tools/lib/bpf"} {
 		if err := os.MkdirAll(filepath.Join(work, folder), 0o700); err != nil {
 			return nil, err

@@ -32,7 +32,7 @@ func TestReplay(t *testing.T) {
 		defer r.Close()
 		insns := asm.Instructions{
 			asm.Mov.Reg(asm.R6, asm.R1),
-			// The last byte of the frame is still the t of the request.
+			// The last byte of the frame must still be the t of the request.
 			asm.Mov.Imm(asm.R2, int32(len(frame)-1)),
 			asm.Mov.Reg(asm.R3, asm.R10),
 			asm.Add.Imm(asm.R3, -8),

@@ -24,7 +24,8 @@ type replay struct {
 
 // newReplay loads a replay. shift is the number of bytes by which the called program moves the
 // beginning of the frame towards lower addresses. A program that moves the beginning must also
-// change the frame's length, because replay sees from the length whether the program ran before.
+// change the frame's length, because from the length, replay sees whether the program has already
+// run.
 func newReplay(frame []byte, shift int32) (_ *replay, err error) {
 	r := &replay{}
 	defer func() {
@@ -53,7 +54,8 @@ func newReplay(frame []byte, shift int32) (_ *replay, err error) {
 		asm.Mov.Imm(asm.R7, 0), // R7 is the number of bytes by which this frame was moved
 		asm.JEq.Imm(asm.R3, length, "shifted"),
 		asm.Mov.Imm(asm.R7, shift),
-		// The tail comes first, because a frame must never be shorter than its Ethernet header.
+		// The program moves the frame's end first, because a frame must never be shorter than its
+		// Ethernet header.
 		asm.Mov.Reg(asm.R2, asm.R7).WithSymbol("shifted"),
 		asm.Add.Imm(asm.R2, length),
 		asm.Sub.Reg(asm.R2, asm.R3),

@@ -48,7 +48,8 @@ func BMC(checkout string) ([]*Peer, error) {
 			cache := c.Maps["map_kcache"]
 			hash := fnv.New32a()
 			hash.Write([]byte(key))
-			entry := make([]byte, cache.ValueSize()) // offsets are those of struct bmc_cache_entry, after its lock
+			// the offsets below are those of struct bmc_cache_entry, after its lock
+			entry := make([]byte, cache.ValueSize())
 			binary.NativeEndian.PutUint32(entry[4:], uint32(len(cached)))
 			entry[8] = 1 // marks the entry as valid
 			binary.NativeEndian.PutUint32(entry[12:], hash.Sum32())

@@ -113,7 +113,7 @@ func TestDirtyReads(t *testing.T) {
 				t.Errorf("a dirty read at s%d is processed %d times, want %d", sw+1, n.runs, want)
 			}
 		}
-		n.expect(n.ask(head, Packet{Op: Read, Key: 8}), ReadReply, head, 0) // another key is clean
+		n.expect(n.ask(head, Packet{Op: Read, Key: 8}), ReadReply, head, 0) // key 8 is clean
 	})
 }
 
@@ -174,7 +174,7 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestStaleWrite: a replica drops a write that another write has overtaken, and so does the tail.
+// TestStaleWrite: a replica and the tail drop a write that another write has overtaken.
 func TestStaleWrite(t *testing.T) {
 	eachEngine(t, func(t *testing.T, open opener) {
 		for _, sw := range []int{middle, tail} {

@@ -27,8 +27,8 @@ type Node struct {
 }
 
 // Plan returns each switch's Node, by switch name. It uses the first chain. Every switch must be a
-// member of this chain, and there may be only one path between two switches, because an ACKNOWLEDGE
-// is forwarded along the links away from the tail and towards the client.
+// member of this chain. There may be only one path between two switches, because an ACKNOWLEDGE is
+// forwarded along links away from the tail and towards the client.
 func Plan(t *topology.Topology) (map[string]Node, error) {
 	if len(t.Chains) == 0 {
 		return nil, errors.New("the topology has no chain: declare one")
@@ -70,7 +70,7 @@ func Plan(t *topology.Topology) (map[string]Node, error) {
 				n.Entries = append(n.Entries, route(h.IP, hop.Peer.MAC, hop.Number))
 			}
 		}
-		up, _ := graph.NextHop(name, tail.Name) // the tail has no port towards the tail
+		up, _ := graph.NextHop(name, tail.Name) // there is no such port at the tail itself
 		for _, p := range s.Ports {
 			n.Groups = append(n.Groups, acknowledgements(p, tree[name], p.Number == up.Number)...)
 		}

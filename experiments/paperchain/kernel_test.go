@@ -63,7 +63,7 @@ func newMirrored(t *testing.T, program *bmv2json.Program, hook ebpf.Hook) device
 	defer func() { check(t, netns.Set(home)) }()
 	t.Cleanup(func() { space.Close() })
 	for _, file := range []string{"all", "default"} {
-		// so that the kernel sends no frames of its own
+		// This keeps the kernel from sending frames of its own.
 		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+file+"/disable_ipv6", []byte("1"), 0)
 	}
 	m.device, err = ebpf.New(ebpf.Options{CPUPort: 510, Hook: hook, Log: slog.New(slog.DiscardHandler)})

@@ -55,7 +55,7 @@ type network struct {
 	held    []struct {
 		at    end
 		frame []byte
-	} // frames that were put aside
+	} // these frames were put aside
 }
 
 // device is a switch on some engine.

@@ -16,7 +16,7 @@ const (
 
 // These are the program's constants.
 const (
-	Keys     = 65536 // number of keys; every KEY_ID is below it
+	Keys     = 65536 // number of keys; every KEY_ID is below this number
 	Versions = 8     // number of cells of a key: one for the clean version, the others for dirty versions
 )
 
@@ -38,13 +38,13 @@ func (o Op) String() string {
 // Packet is a NetCRAQ header of the paper.
 type Packet struct {
 	Op      Op
-	Version uint16 // number of the write, in a WRITE and an ACKNOWLEDGE, 14 bits; 0 means not assigned yet
+	Version uint16 // number of the write, 14 bits, in a WRITE and an ACKNOWLEDGE; 0 means not assigned yet
 	Key     uint32
 	Value   [ValueBytes]byte
 }
 
 // Marshal encodes a packet as the payload of UDP, in network byte order: KV_OP (2 bits), version
-// (14), KEY_ID (32), VALUE (128).
+// (14 bits), KEY_ID (32 bits), VALUE (128 bits).
 func (p *Packet) Marshal() []byte {
 	b := binary.BigEndian.AppendUint16(make([]byte, 0, Size), uint16(p.Op&3)<<14|p.Version&0x3fff)
 	b = binary.BigEndian.AppendUint32(b, p.Key)

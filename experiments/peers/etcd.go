@@ -16,7 +16,7 @@ import (
 type Etcd struct{ client *clientv3.Client }
 
 // NewEtcd connects to a cluster's endpoints (HOST:PORT). ca is a file of CA certificates (PEM) for
-// the members' certificates; "" means plain text.
+// the members' certificates. If ca is "", connections use plain text.
 func NewEtcd(ctx context.Context, endpoints []string, ca string) (*Etcd, error) {
 	cfg := clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, Context: ctx, Logger: zap.NewNop()}
 	if ca != "" {

@@ -11,7 +11,7 @@ import (
 
 // These are values in the shipped program's tables.
 const (
-	principal  = 1 // principal of the client, and also the realm of its key
+	principal  = 1 // number of the client's principal, and also of its key's realm
 	session    = 3
 	shippedKey = wire.Key(1)<<24 | 1
 	replyGroup = 16 // multicast group of the reply, and also its egress port

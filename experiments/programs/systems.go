@@ -22,7 +22,7 @@ const (
 	NetChain = "NetChain"
 	Paper    = "NetCRAQ as in the paper"
 	Shipped  = "NetCRAQ"
-	Leased   = "NetCRAQ with leases" // the default, in which members answer reads while they have a lease
+	Leased   = "NetCRAQ with leases" // in the default configuration, members answer reads while they have a lease
 )
 
 // These are the kinds of packets.
@@ -60,8 +60,8 @@ type Case struct {
 	Entries   []p4rt.Entry
 	Groups    []p4rt.Group
 	Registers map[ebpf.Cell][]byte // initial content of registers' cells
-	// Variant says that the program may lack tables and registers. Entries and cells of missing
-	// ones are omitted.
+	// Variant says that the program may lack tables and registers. The case then omits their
+	// entries and cells.
 	Variant bool
 	Before  []Frame // frames that the switch processes before the measurement
 	Frame   Frame

@@ -20,7 +20,7 @@ type Config struct {
 	Conn   *grpc.ClientConn
 	Trace  []Request
 	Export *Export
-	Speed  float64       // speed relative to the recorded one
+	Speed  float64       // speed of the replay relative to the recorded speed
 	Fill   bool          // whether to put the export's keys before the replay
 	Warm   time.Duration // length of the first part of the trace, whose requests are counted separately
 	Limit  time.Duration // time limit of one request
@@ -200,7 +200,7 @@ func (r *run) write(ctx context.Context, q Request) error {
 	switch {
 	case s.writing > 0:
 	case s.overlap && err == nil:
-		// The list keeps all values until a write without a concurrent write resets it.
+		// The list keeps all values until it is reset by a write without a concurrent write.
 		s.overlap = false
 	case !s.overlap:
 		s.current = s.current[len(s.current)-1:]

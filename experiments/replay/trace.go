@@ -107,8 +107,8 @@ func (e *Export) like(key string) []byte {
 	return nil
 }
 
-// Value returns the value for the n-th write of a key. It is the value that like returns, or has as
-// many bytes as the request had, and contains the number n.
+// Value returns the value for the n-th write of a key. It consists of the value that like returns,
+// or of about as many bytes as the request had, followed by the number n.
 func (e *Export) Value(key string, n, requestBytes int) []byte {
 	mark := []byte(fmt.Sprintf("\n#%d %s", n, key))
 	base := e.like(key)

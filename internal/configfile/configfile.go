@@ -40,7 +40,7 @@ func Read(name string, flags *pflag.FlagSet) (*File, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	f := &File{name: name, lines: map[string]int{}}
-	if len(root.Content) == 0 { // the file contains only comments
+	if len(root.Content) == 0 { // the file contains nothing but comments
 		return f, nil
 	}
 	top := root.Content[0]

@@ -64,7 +64,7 @@ func Parse(at string, secure *tls.Config) Endpoint {
 	return e
 }
 
-// Dial connects to the endpoint. The connection's system calls are those of package unannounced.
+// Dial connects to the endpoint. The connection makes its system calls through package unannounced.
 func (e *Endpoint) Dial(ctx context.Context) (net.Conn, error) {
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, e.Network, e.Address)

@@ -45,14 +45,14 @@ import (
 // These constants have the same values in kernel.c.
 const (
 	maxSlots   = len(kernelShared{}.Slots)
-	cells      = 4096 // number of histogram cells of fineStep nanoseconds, and also number of cells of coarseStep
+	cells      = 4096 // number of histogram cells of fineStep nanoseconds, and also of cells of coarseStep nanoseconds
 	fineStep   = 100
 	coarseStep = 10_000
 )
 
 const headers = 14 + 20 + 8 // number of bytes of a frame before the protocol's payload
 
-// Session is a session for writes. Each slot has its own.
+// Session is a session for writes. Each slot has its own session.
 type Session struct {
 	ID          uint16
 	NextRequest uint32
@@ -74,7 +74,7 @@ type Config struct {
 
 	Outstanding  int // number of outstanding queries, from 1 to 1,024
 	WritePercent int
-	FirstPort    uint16 // UDP port of the first slot; the other slots have the next ports
+	FirstPort    uint16 // UDP port of the first slot; the next ports are those of the other slots
 	// Begin is the time of the first queries. It allows several loads to start together. Zero means
 	// now.
 	Begin    time.Time

@@ -22,8 +22,8 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// pair runs the rest of the test on a thread in a new network namespace with the veth pair load and
-// sw.
+// pair creates a new network namespace with the veth pair load and sw. The test continues on a
+// thread in that namespace.
 func pair(t *testing.T) (load, sw netlink.Link) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -97,7 +97,7 @@ func TestLost(t *testing.T) {
 // TestAnswers: the test answers as a switch, and checks how the load counts each answer.
 func TestAnswers(t *testing.T) {
 	_, sw := pair(t)
-	// starts the runtime's poller before threads are counted
+	// This starts the runtime's poller before threads are counted.
 	conn, err := net.ListenPacket("udp4", ":0")
 	check(t, err)
 	conn.Close()

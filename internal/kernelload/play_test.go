@@ -46,7 +46,7 @@ func play(ifindex int, answers []func(wire.Packet) wire.Packet, started chan<- s
 		}
 		f, payload, err := wire.ParseFrame(buffer[:n])
 		if err != nil {
-			continue // the kernel itself sends such frames
+			continue // the kernel itself has sent this frame
 		}
 		var q wire.Packet
 		if err := q.Unmarshal(payload, 128); err != nil {

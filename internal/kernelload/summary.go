@@ -9,14 +9,14 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// Summary is a run's report as JSON, which `netcraqctl bench -o json` prints. Fields that the
-// report of a load from a socket also has mean the same in both.
+// Summary is a run's report as JSON, which `netcraqctl bench -o json` prints. A field that is also
+// in the report of a load from a socket means the same there.
 type Summary struct {
 	QueriesPerSecond float64 `json:"queriesPerSecond"`
 	Seconds          float64 `json:"seconds"`
 	Queries          uint64  `json:"queries"`
-	// Lost is the number of queries without an answer at the end of the run. No query is lost
-	// before that, because queries are resent until they are answered.
+	// Lost is the number of queries without an answer at the end of the run. Until then no query
+	// counts as lost, because queries are resent until they are answered.
 	Lost          uint64        `json:"lost"`
 	Failed        uint64        `json:"failed"`
 	Wrong         uint64        `json:"wrong"`

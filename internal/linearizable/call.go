@@ -43,7 +43,7 @@ const (
 	Clear
 	Remove
 	Move
-	Rewrite // the value gets another version
+	Rewrite // gives the value another version
 )
 
 // Increment adds 1 to a key's number. A key without a value counts as 0. Call.Value is the sum.

@@ -25,7 +25,7 @@ var (
 )
 
 // Register is a key's state. The key's version is version or, if above is set, an unknown higher
-// one. After a write with an unknown outcome, the version is unknown until a read.
+// version. After a write with an unknown outcome, the version is unknown until a read.
 type Register struct {
 	version wire.Version
 	above   bool
@@ -93,7 +93,7 @@ func (s Register) incremented() string {
 	return strconv.FormatInt(n+1, 10)
 }
 
-// name is the state of a name, with its KEY_ID and its content.
+// name is the state of a key's name in the model. It holds the name's KEY_ID and content.
 type name struct {
 	key uint32 // the name's KEY_ID; 0 if the name has no key
 	Register

@@ -60,7 +60,7 @@ func (s versioned) step(x Call) (bool, versioned) {
 	case x.Delete && x.Op == wire.Write && nothing && !x.Unknown: // there was nothing to delete
 		return !s.written || s.cleared, s
 	case !s.there, x.Op == wire.CAS && (x.Expected == 0) == s.written:
-		return x.Unknown, s // such a call cannot have been executed
+		return x.Unknown, s // a call with this answer cannot have been executed
 	case x.Op == wire.CAS && x.Expected != 0:
 		at, ok := s.is(x.Expected)
 		if !ok {

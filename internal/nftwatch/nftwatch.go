@@ -29,7 +29,7 @@ func Watch(ctx context.Context, look func()) (ended <-chan struct{}, err error) 
 	end, watching := make(chan struct{}), make(chan error)
 	go func() {
 		defer close(end)
-		runtime.LockOSThread() // the thread ends with the goroutine
+		runtime.LockOSThread() // the thread stays locked, so it ends with the goroutine
 		deleted, monitor, err := deletions(space)
 		watching <- err
 		if err == nil {
@@ -87,7 +87,7 @@ func watch(ctx context.Context, deleted chan *nftables.MonitorEvent, monitor *nf
 	}
 }
 
-// Present reports whether tables with a name exist in all of the families.
+// Present reports whether tables with the given name exist in all of the families.
 func Present(conn *nftables.Conn, name string, families ...nftables.TableFamily) (bool, error) {
 	for _, f := range families {
 		_, err := conn.ListTableOfFamily(name, f)

@@ -11,9 +11,9 @@ import (
 
 // Listen returns a listener that accepts at most max concurrent connections from one source, and
 // closes further ones at once. A source is an IP address. A pod has only its own addresses, because
-// the filter at its interface drops others. A host on the nodes' link can use more IPv6 addresses.
-// But if a 64-bit network were one source, all nodes would share one limit. Other connections, such
-// as those of Unix sockets, are not limited.
+// the filter at its interface drops packets from other addresses. A host on the nodes' link can use
+// more IPv6 addresses. But if a 64-bit network were one source, all nodes would share one limit.
+// Other connections, such as those of Unix sockets, are not limited.
 func Listen(l net.Listener, max int) net.Listener {
 	return &listener{Listener: l, max: max, open: map[netip.Addr]int{}}
 }

@@ -35,7 +35,7 @@ func (b *Budget) Take(tenant string, n int) bool {
 	return true
 }
 
-// Give returns n that a tenant has taken to the budget.
+// Give gives n back to the budget. The tenant must have taken n before.
 func (b *Budget) Give(tenant string, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -22,7 +22,7 @@ var floors = [][]string{
 	{"streams"},
 	{"controlplane", "etcd-monitor", "nodeapi", "pipelets"},
 	// netcraq dev runs a controller, the node API and a gateway in one process. So commands are on
-	// a higher floor than these, like the node agents.
+	// a higher floor than these parts, like the node agents.
 	{"cni-plugin", "cmd"},
 	{"netchain-baseline"},
 	{"experiments"},
@@ -34,7 +34,7 @@ type arrowRule struct {
 	name string
 	in   []string // the folders, including their subfolders
 	may  []string // all project packages that these folders may import
-	pure bool     // also forbids files, networks, processes, goroutines and clocks
+	pure bool     // also forbids files, networks, processes, goroutines and clocks in these folders
 }
 
 var arrowRules = []arrowRule{
@@ -266,7 +266,7 @@ var arrowRules = []arrowRule{
 }
 
 // shelf is a folder whose packages are ordered. Each package imports only packages earlier in the
-// list. The folder's own package is the last one, and may import all of them.
+// list. The folder's own package comes last, and may import all packages of the list.
 type shelf struct {
 	in       string
 	packages []string

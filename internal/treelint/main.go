@@ -1,6 +1,6 @@
-// Command treelint checks the rules in docs/architecture.md that no compiler checks: imports
-// between folders, the number of files of a package and its name, the width of lines, retired
-// words, and unclear patterns of prose. make lint runs it.
+// Command treelint checks rules in docs/architecture.md that no compiler checks. They concern
+// imports between folders, the number of files of a package and its name, the width of lines,
+// retired words, and unclear patterns of prose. make lint runs it.
 //
 //	treelint [FILE ...]
 //

@@ -15,7 +15,7 @@ import (
 type prosePattern struct {
 	name    string
 	find    *regexp.Regexp
-	correct *regexp.Regexp // matches correct English within a match; nil if there is none
+	correct *regexp.Regexp // matches the correct English among the matches; nil if there is none
 	instead string
 }
 
@@ -48,8 +48,8 @@ var prosePatterns = []prosePattern{
 	pattern("where-if", `where (there (is|are)|(it|they|that) (can|has|have|does|do))`, "", `write "if"`),
 }
 
-// flagVoice matches texts of flags that begin in the wrong way. Such a text must be a noun phrase
-// or an imperative, because it stands in a table of names.
+// flagVoice matches texts of flags that begin in the wrong way. The text of a flag must be a noun
+// phrase or an imperative, because it stands in a table of names.
 var flagVoice = pattern("flag-voice",
 	`^(?:(?:for|at|by|of|in|to|with|from|after|under|on) )?(how|what|which|where|who|whose|whom|whether)`,
 	`^which`+"`", `begin with a noun or an imperative: "time that clients have", "address to listen on"`)

@@ -1,4 +1,4 @@
-// Package page is the web page that the controller serves at its admin address: a drawing of
+// Package page is the web page that the controller serves at its admin address. It has a drawing of
 // switches, links and chains with their rates, plots over time, the placed keys with their heat,
 // and live events. It is plain HTML, CSS and JavaScript, embedded here. It calls only the admin API
 // of the same address, and changes nothing.

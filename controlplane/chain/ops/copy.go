@@ -33,10 +33,10 @@ const (
 )
 
 // held is the joiner's content at the end of the copy, in the configuration of an epoch. The joiner
-// keeps that content or something newer for as long as it is the joiner: SYNC and ACK only ever
-// raise a slot's version, and a joiner that loses its connection is given up. So once writes have
-// stopped, the controller reads the donor, and reads the joiner only where the donor has more than
-// held. This matters because writes are stopped meanwhile, and each read of 65,536 slots takes ten
+// keeps that content or something newer for as long as it is the joiner. SYNC and ACK only raise a
+// slot's version, and a joiner that loses its connection is given up. So once writes have stopped,
+// the controller reads the donor, and reads the joiner only where the donor has more than held.
+// This matters because writes are stopped meanwhile, and each read of 65,536 slots takes ten
 // milliseconds.
 type held struct {
 	epoch uint16
@@ -46,11 +46,11 @@ type held struct {
 // Copy fills a switch, or compares it. It returns how many slots and sessions it wrote, and in how
 // many rounds.
 //
-// A comparison ends when the joiner has the content that the donor had at the first read: the chain
-// is frozen, so nothing of this chain has been added since. Sessions' records are different because
-// they belong to all chains: if the donor is in other chains as well, its records keep changing
-// with those chains' writes. If a session's record names a later request than the first read found,
-// the earlier request was answered.
+// A comparison ends when the joiner has the content that the donor had at the first read. The chain
+// is frozen, so nothing of this chain has been added since. Sessions' records are different,
+// because they belong to all chains. If the donor is also in other chains, its records keep
+// changing with those chains' writes. That does no harm: if a session's record names a later
+// request than the first read found, the earlier request was answered.
 func (c *Chain) Copy(ctx context.Context, a chain.Copy, keys []Key, sessions []uint16) (written, round int, err error) {
 	limit := copyTimeout
 	if a.Compare || a.Passed {
@@ -222,10 +222,10 @@ func (d *difference) donor() look {
 	return l
 }
 
-// placeKeys gives a switch the key_index entries of a chain's keys, and removes its other entries
-// of that chain. Keys that are being removed get their entries at the donor, too. The donor may
-// have deleted its entries already. Without the tombstone, the switch would mistake a late copy of
-// an earlier write for the newest.
+// placeKeys gives a switch the key_index entries of a chain's keys, and removes the switch's other
+// entries of that chain. It also gives the donor entries for keys that are being removed. The donor
+// may have deleted its entries already. Without the tombstone, the switch would mistake a late copy
+// of an earlier write for the newest.
 func (c *Chain) placeKeys(ctx context.Context, donor, to *Switch, keys []Key) error {
 	var drop, want, removed []Entry
 	placed := map[wire.Key]bool{}
@@ -260,7 +260,7 @@ func (c *Chain) placeKeys(ctx context.Context, donor, to *Switch, keys []Key) er
 	return nil
 }
 
-// look is what a switch holds: the versions of slots, and sessions' records.
+// look is the content of a switch: the versions of slots, and the sessions' records.
 type look struct {
 	keys     []Key
 	versions []versions // versions of the keys' slots
@@ -268,8 +268,8 @@ type look struct {
 	records  []record // records of the sessions
 }
 
-// look reads slots and sessions of a switch: from its registers if it shows them, otherwise by a
-// FETCH for each.
+// look reads slots and sessions of a switch. It reads them from the switch's registers if the
+// switch shows these, and otherwise by a FETCH for each.
 func (c *Chain) look(ctx context.Context, at *Switch, epoch uint16, keys []Key, sessions []uint16) (look, error) {
 	l := look{keys: keys, sessions: sessions}
 	together := 2
@@ -307,8 +307,8 @@ func beyond(donor, other look) *difference {
 	return d
 }
 
-// difference lists the slots and sessions in which a donor and another switch differ, and both
-// switches' content of them.
+// difference lists the slots and sessions in which a donor and another switch differ, with the
+// content of both switches.
 type difference struct {
 	keys     []Key
 	versions [][2]versions

@@ -11,8 +11,8 @@ import (
 )
 
 // TestEqualise: two chains that share a switch get their first keys at the same time. Their members
-// are made equal one chain after the other. The second chain looks for its own records only after
-// the first chain is equal, and sees that.
+// are made equal one chain after the other. The second chain chooses its members only after the
+// first chain is equal, and knows that the first is equal.
 func TestEqualise(t *testing.T) { synctest.Test(t, equalsOneByOne) }
 
 func equalsOneByOne(t *testing.T) {

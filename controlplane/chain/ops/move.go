@@ -15,8 +15,9 @@ import (
 // KEY_ID in that chain, because a KEY_ID names its chain. A client that knows the key by name must
 // look it up again when the switch answers NOT_FOUND for the old KEY_ID.
 
-// Keeper keeps the directory of keys, and makes chains execute their machines' actions on them. It
-// calls the functions that it receives one after the other, and they may use the directory.
+// Keeper keeps the directory of keys, and makes chains carry out their machines' actions on keys.
+// It calls the functions that it receives one after the other. Only these functions may use the
+// directory.
 type Keeper interface {
 	Runtime
 	// Directory returns the directory. Only the functions that the Keeper calls may use it.
@@ -106,8 +107,8 @@ type Releaser interface {
 var ErrUsed = errors.New("the key is in use")
 
 // RemoveUnused removes a key that is recorded as Moving, if it has no value and its version is the
-// given one; otherwise the key is put back. No write is lost meanwhile: the key is first hidden
-// from clients, and then its content is checked.
+// given one. Otherwise the key is put back. No write is lost, because the key is first hidden from
+// clients, and its content is checked after that.
 func RemoveUnused(ctx context.Context, in Releaser, k Key, version wire.Version, patience time.Duration) error {
 	value, last, err := take(ctx, in, k, patience)
 	if err == nil && (value != nil || last != version) {

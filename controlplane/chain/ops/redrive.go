@@ -32,8 +32,8 @@ func Reachable(keys []Key) []Key {
 const longestPause = 200 * time.Millisecond
 
 // Redrive re-propagates the dirty keys of some switches. With Drain it continues until all of these
-// switches hold the same data. It returns how many writes it sent. If all of them have lost a key's
-// value, it also buries the key (bury.go).
+// switches hold the same data. It returns how many writes it sent. If all of these switches have
+// lost a key's value, Redrive also buries the key (bury.go).
 func (c *Chain) Redrive(ctx context.Context, a chain.Redrive, keys []Key) (sent int, err error) {
 	via, err := c.Switch(a.Via)
 	if err != nil {
@@ -114,8 +114,9 @@ func again(id wire.Key, r *wire.Packet) *wire.Packet {
 		Request: r.Request, Key: id, Version: r.Version, Value: r.Value, Tombstone: r.Tombstone}
 }
 
-// slots returns the versions of keys at a switch: from its registers if it shows them, otherwise
-// by a FETCH for each. For a dirty key, a FETCH returns only the newest version.
+// slots returns the versions of keys at a switch. It reads them from the switch's registers if the
+// switch shows these, and otherwise by a FETCH for each key. For a dirty key, a FETCH returns only
+// the newest version.
 func (c *Chain) slots(ctx context.Context, at *Switch, keys []Key,
 	fetch func(context.Context, Key) (*wire.Packet, error)) ([]versions, error) {
 	out, err := at.versionsOf(ctx, keys)
@@ -136,8 +137,8 @@ func (c *Chain) slots(ctx context.Context, at *Switch, keys []Key,
 	})
 }
 
-// drained waits until the members are clean and hold the same version of every key. A member that
-// was restarted meanwhile has another epoch, and its slots prove nothing.
+// drained waits until the members are clean and hold the same version of every key. If a member was
+// restarted meanwhile, it has another epoch, and its slots prove nothing.
 func (c *Chain) drained(ctx context.Context, epoch uint16, members []*Switch, keys []Key) error {
 	return Each(ctx, c, keys, func(ctx context.Context, k Key) error {
 		ctx, cancel := c.WithTimeout(ctx, WriteTimeout)

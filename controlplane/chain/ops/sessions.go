@@ -30,8 +30,8 @@ func (r record) after(other record) bool {
 	return r.request > other.request && (other.request == 0 || r.request-other.request <= wire.RequestWindow)
 }
 
-// foreign reports whether two records are of different lives of their session. Then neither switch
-// considers the other's record newer.
+// foreign reports whether two records belong to different lives of their session. If they do,
+// neither switch considers the other switch's record newer.
 func (r record) foreign(other record) bool {
 	return r.request != 0 && other.request != 0 && r.request-other.request > wire.RequestWindow &&
 		other.request-r.request > wire.RequestWindow
@@ -67,12 +67,12 @@ func (c *Chain) records(ctx context.Context, at *Switch, epoch uint16, sessions 
 }
 
 // unite handles sessions whose records at two switches belong to different lives of the session. It
-// makes both records belong to the same life. Leases do not need unite: the records of a lease are
-// at every switch of a chain before its holder hears of it. But the controller's own sessions begin
-// again at each switch when they are first used there, so the donor, or a joiner that is in another
-// chain too, may have the record of an earlier controller. The record that this controller
-// continues from is right, even if the joiner has none. Records of sessions that no client has
-// leased are taken from the donor.
+// makes both records belong to the same life. Leased sessions do not need unite, because every
+// switch of a chain has the records of a lease before the lease's holder learns of it. But the
+// controller's own sessions begin again at each switch when they are first used there. So the
+// donor, or a joiner that is also in another chain, may have the record of an earlier controller.
+// The record that this controller continues from is right, even if the joiner has none. Records of
+// sessions that no client has leased are taken from the donor.
 func (c *Chain) unite(ctx context.Context, donor, to *Switch, d *difference) error {
 	return c.ForEach(ctx, len(d.sessions), window, func(ctx context.Context, i int) error {
 		session, ours, theirs := d.sessions[i], d.records[i][0], d.records[i][1]
@@ -120,7 +120,8 @@ func (s *Switch) ResetRecord(ctx context.Context, session uint16, last uint32) e
 
 // BeginRecord sets a switch's record of a session to a given last request, even if the record
 // belongs to an earlier lease and by chance lies in this lease's window. ResetRecord would mistake
-// such a record for one of this lease. The switch must not have recorded a request of this lease.
+// such a record for a record of this lease. The switch must not have recorded a request of this
+// lease.
 func (s *Switch) BeginRecord(ctx context.Context, session uint16, last uint32) error {
 	recorded, err := s.Recorded(ctx, session)
 	if err != nil {
@@ -178,8 +179,8 @@ func (e *Equality) set(chain uint8, equal bool) {
 	e.equal[chain] = equal
 }
 
-// begin reports whether a chain's members are equal already, or whether the caller must make them
-// equal. If both are false, another chain's members are being made equal.
+// begin reports whether a chain's members are already equal (equal), or whether the caller must
+// make them equal (begun). If both are false, another chain's members are being made equal.
 func (e *Equality) begin(chain uint8) (equal, begun bool, emptied int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -204,9 +205,9 @@ func (e *Equality) end(chain uint8, emptied int, err error) {
 // client writes in it, and its members' records do not matter. A member may have missed that a
 // session was leased, and may have the record of an earlier lease. Equalise sets only members that
 // are in no other chain that is Equal. The others have the right records, which writes in that
-// chain may have changed. Members that are being filled for such a chain may have the right records
-// and must keep them, so their records are set only if they belong to no request of the lease.
-// members is called when no other chain is being made equal.
+// chain may have changed. Members that are being filled for such a chain may already have the right
+// records, and must keep these. So a record of theirs is set only if it belongs to no request of
+// the lease. members is called when no other chain is being made equal.
 func (c *Chain) Equalise(ctx context.Context, members func() (unequal, joining []string),
 	begun func() map[uint16]uint32) error {
 	for {
@@ -297,9 +298,9 @@ func (p *Pool) get(ctx context.Context, c *Chain, members []*Switch) (*session, 
 	return s, nil
 }
 
-// announce sets a session's record again at those members of a chain at which this controller has
-// not set it yet. A switch that becomes a member of a chain without keys may have the record of an
-// earlier controller.
+// announce sets a session's record at the members of a chain at which this controller has not set
+// it yet. A switch that becomes a member of a chain without keys may have the record of an earlier
+// controller.
 func (p *Pool) announce(ctx context.Context, c *Chain, s *session, members []*Switch) error {
 	connections := make([]int, len(members))
 	var strange []int

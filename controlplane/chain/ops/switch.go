@@ -120,9 +120,9 @@ func (s *Switch) Exchange(ctx context.Context, p *wire.Packet, accept func(*wire
 	}
 }
 
-// roundTrip returns the estimated duration of an exchange, or 0 if it is not known. Sending again,
-// or giving up, before that time makes a slow switch slower: dozens of exchanges are under way at a
-// time, and BMv2 drops what it cannot process.
+// roundTrip returns the estimated duration of an exchange, or 0 if it is not known. A slow switch
+// gets even slower if the controller repeats a request or gives up before that time. Dozens of
+// exchanges are under way at a time, and BMv2 drops packets that it cannot process.
 func (s *Switch) roundTrip() time.Duration { return time.Duration(s.trip.Load()) }
 
 // took notes how long an exchange took since its first packet. An exchange that waited for the

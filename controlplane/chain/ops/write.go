@@ -18,10 +18,10 @@ type Writes struct {
 	Values [][]byte // values of Keys, in the same order; nil is a tombstone
 
 	mu      sync.Mutex
-	written []bool // the key's write is committed at all members, by this attempt or an earlier one
+	written []bool // this attempt or an earlier attempt has committed the key's write at all members
 	errs    []error
-	// versions holds the versions that the writes were given. For a removal of a key that was
-	// already gone from the head, it holds a version that is one above all that the key has had.
+	// versions holds the versions that the writes were given. If a key to be removed was already
+	// gone from the head, its version here is one above all versions that the key has had.
 	versions []wire.Version
 }
 
@@ -73,7 +73,7 @@ var ErrNotDeleted = errors.New("not deleted everywhere yet")
 // WriteAll writes keys through the chain, as many at a time as the controller has sessions, until
 // every member is clean. If one key fails, only that key gets an error. With remove, however,
 // WriteAll fails if a deletion has not reached all members, because no entry may be deleted before
-// that. Clients cannot write any of the keys meanwhile: their entries are hidden or closed.
+// that. Clients cannot write the keys meanwhile, because the keys' entries are hidden or closed.
 func (c *Chain) WriteAll(ctx context.Context, w *Writes, members []string, remove bool) error {
 	at, err := c.switches(members)
 	if err != nil {
@@ -177,13 +177,13 @@ func (c *Chain) slotsNow(ctx context.Context, at *Switch, keys []Key) ([]version
 
 // write sends one key's write through the chain until the tail answers. It writes a tombstone if
 // value is nil. was is the head's former content. With errNoSlot, the returned version is one above
-// all that the key has had.
+// all versions that the key has had.
 //
-// The write is a CAS on the version that the slot has. A copy of a request, of this or an earlier
-// attempt, may arrive late, at whatever switch is the head then. Late copies do no harm: once one
-// copy is executed, or a client has written, the version that the copies expect is gone and does
-// not come back. So the controller may send another request even if it does not know the outcome of
-// the last one.
+// The write is a CAS on the version that the slot has. A copy of a request of this or an earlier
+// attempt may arrive late, at the switch that is the head at that time. Late copies do no harm.
+// Once one copy is executed, or a client has written, the version that the copies expect is gone
+// and does not come back. So the controller may send another request even if it does not know the
+// outcome of the last request.
 func (c *Chain) write(ctx context.Context, members []*Switch, id wire.Key, value []byte,
 	was versions) (wire.Version, error) {
 	s, err := c.Pool.get(ctx, c, members)

@@ -423,8 +423,8 @@ func TestWrittenAndLost(t *testing.T) {
 	}
 }
 
-// TestWriteWithoutAnEntry: if the head has no entry of a key, the key's removal succeeds, and the
-// key's addition fails, because somebody else has changed the entry.
+// TestWriteWithoutAnEntry: somebody has deleted a key's entry at the head. Then the key's removal
+// succeeds, and the key's addition fails.
 func TestWriteWithoutAnEntry(t *testing.T) {
 	n := newTestChain(t, "a", "b")
 	n.members[0].entry = false

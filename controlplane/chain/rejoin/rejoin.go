@@ -2,12 +2,12 @@
 // no input or output. The caller passes each event with its time, on any clock that never goes
 // back.
 //
-// A switch must have been steady for a while, because bringing it in takes three of the 65,535
-// epochs that a chain has (two, if it fails), and losing it again takes one. A switch that comes
-// and goes would use them up in two weeks if it were brought in each time after three seconds. So
-// the required time is twice as long the second time, and four times as long from the third time
-// on. So if a machine is overloaded for a minute, its chains are complete soon after. From the
-// eighth time on the required time doubles each time, up to an hour.
+// A switch must have been steady for a while, because a chain has only 65,535 epochs. Bringing a
+// switch in takes three epochs (two, if it fails), and losing it again takes one. A switch that
+// comes and goes would use them up in two weeks if it were brought in each time after three
+// seconds. So the required time is twice as long the second time, and four times as long from the
+// third time on. So if a machine is overloaded for a minute, its chains are complete soon after.
+// From the eighth time on the required time doubles each time, up to an hour.
 //
 // A chain's machine (package chain) brings in the switches that it has lost. The operator of a
 // cluster (cni-plugin/kube), which itself decides which nodes are members, uses the same Tracker.
@@ -115,8 +115,8 @@ func (t *Tracker) Wait(now time.Duration, c Candidate) time.Duration {
 	return min(t.p.Settle<<doubled, t.p.Longest)
 }
 
-// Due returns when a switch may be brought in if it stays connected. It returns false if the switch
-// is not connected, or if only operators bring switches in.
+// Due returns the time at which a switch may be brought in if it stays connected. It returns false
+// if the switch is not connected, or if only operators bring switches in.
 func (t *Tracker) Due(now time.Duration, c Candidate) (time.Duration, bool) {
 	since, ok := t.steady[c]
 	if !ok || !t.p.On() {

@@ -102,8 +102,8 @@ func name() string {
 }
 
 // reachable returns the admin address for other controllers. It is empty if the API is not served
-// over TCP, or is served on all addresses of this machine, because it is unknown which of these
-// addresses other controllers can reach.
+// over TCP. It is also empty if the API is served on all addresses of this machine, because it is
+// unknown which of them other controllers can reach.
 func reachable(a net.Addr) string {
 	if t, ok := a.(*net.TCPAddr); !ok || t.IP.IsUnspecified() {
 		return ""

@@ -66,7 +66,7 @@ func preambles(info *configv1.P4Info) map[string]string {
 	return out
 }
 
-// unguarded reports whether a P4Info is that of the program without principals, in this program's
+// unguarded reports whether a P4Info belongs to the program without principals, in this program's
 // sizes. Except for principals, that program has the same registers and tables as this one.
 func (p *Program) unguarded(running *configv1.P4Info) bool {
 	info, err := p4rt.NewInfo(running)

@@ -13,8 +13,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Program holds what the controller needs to know about the compiled P4 program. All of it comes
-// from the P4Info.
+// Program holds everything that the controller needs to know about the compiled P4 program. All
+// data comes from the P4Info.
 type Program struct {
 	Pipeline *p4rt.Pipeline
 	Profile  wire.Profile // the profile, which determines the width of values

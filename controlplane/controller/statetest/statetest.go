@@ -23,7 +23,7 @@ var notKept = map[string]bool{
 	"State.Sessions[].freed": true,
 }
 
-// Full returns a state in which every field, at any depth, is set: numbers and texts are all
+// Full returns a state in which every field, at any depth, is set. Numbers and texts are all
 // different, booleans are true, and each list and map has two elements. It also fills fields that
 // are added to the state later. So a store that returns Full unchanged keeps everything. Two
 // different seeds make states that differ in every number and text.

@@ -38,7 +38,7 @@ func (d *Device) write(ctx context.Context, updates ...*v1.Update) error {
 // unexpectedly has an entry, or lacks one, Apply repeats the update as an insertion or a
 // modification, whichever fits, because only the result counts. chainTables are an exception. A
 // switch that has lost an entry of these tables has lost more, and must get no role based on its
-// former content. So Apply ends the connection, and the chains judge the content that is read in
+// former content. So Apply ends the connection, and the chains check the content that is read in
 // the next connection (chain.Machine.compare).
 func (d *Device) Apply(ctx context.Context, updates ...*v1.Update) error {
 	if len(updates) == 0 {
@@ -97,8 +97,8 @@ func (d *Device) Apply(ctx context.Context, updates ...*v1.Update) error {
 }
 
 // loseTrack notes that the switch's content is no longer known, for the reason that it returns. The
-// switch is then read again. If chains have already judged the switch, it is read in another
-// connection, so that the chains judge the new content, too.
+// switch is then read again. If chains have already checked the switch's content, the switch is
+// read in another connection, so that the chains also check the new content.
 func (d *Device) loseTrack(err error) error {
 	if d.setUpAt == d.loadedAt {
 		d.Client.Reconnect(d.loadedAt, err)
@@ -227,7 +227,8 @@ func (d *Device) writeDefault(ctx context.Context, e p4rt.Entry) error {
 	return d.write(ctx, p4rt.Modify(p4rt.EntryEntity(te)))
 }
 
-// readDefault reads the default entry of a table; ok is false if the switch does not return one.
+// readDefault reads the default entry of a table. ok is false if the switch does not return a
+// default entry.
 func (d *Device) readDefault(ctx context.Context, table string) (e p4rt.Entry, ok bool, err error) {
 	te, err := d.Client.ReadDefault(ctx, table)
 	if err != nil || te == nil {
@@ -252,8 +253,8 @@ func (d *Device) Read(ctx context.Context) error {
 	return d.load(ctx, s.Stream)
 }
 
-// ReadIn is Read in a given connection, the one in which a chain has judged the switch. In a later
-// connection the switch may be empty.
+// ReadIn is Read in a given connection, in which a chain has checked the switch's content. In a
+// later connection the switch may be empty.
 func (d *Device) ReadIn(ctx context.Context, stream int) error {
 	if d.Client.State().Stream != stream {
 		return fmt.Errorf("%s was connected anew meanwhile: %w", d.Spec.Name, ErrNotConnected)

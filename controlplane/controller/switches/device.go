@@ -164,8 +164,8 @@ func (d *Device) queue(q chan []byte, frame []byte) error {
 // can.
 var ErrNotConnected = errors.New("the controller has no stream to it, or is not its primary")
 
-// sendQueued sends queued frames on a goroutine of its own, so that a stuck stream holds up
-// nothing else.
+// sendQueued sends queued frames on a goroutine of its own, so that a stuck stream delays nothing
+// else.
 func (d *Device) sendQueued(ctx context.Context) {
 	for {
 		var f []byte

@@ -21,8 +21,8 @@ import (
 var ErrGone = fmt.Errorf("it has left the network: %w", ErrNotConnected)
 
 // Become installs a part of a chain's configuration, with the given keys, in the connection in
-// which the chain has judged the switch. If it returns updates together with an error, the caller
-// must apply these updates, which remove leftovers, when no client is waiting.
+// which the chain has checked the switch's content. If it returns updates together with an error,
+// the caller must apply these updates, which remove leftovers, when no client is waiting.
 func (d *Device) Become(ctx context.Context, stream int, ct *topology.Chain, a chain.Install, keys []keyspace.Key,
 	used func(wire.Key) bool) (rest []*v1.Update, err error) {
 	if err := d.ReadIn(ctx, stream); err != nil {
@@ -38,8 +38,8 @@ func (d *Device) Become(ctx context.Context, stream int, ct *topology.Chain, a c
 
 // Prepare runs while a configuration is being recorded. It creates the multicast groups of the
 // switch's part, and admits packets from additional ports. No packet uses the groups before install
-// writes the chain_config entry. So install has less to do while the chain is half changed. It does
-// whatever Prepare could not do.
+// writes the chain_config entry. So install has less to do while the chain is half changed. If
+// Prepare cannot do something, install does it.
 func (d *Device) Prepare(ctx context.Context, ct *topology.Chain, conf chain.Config) {
 	s := d.Client.State()
 	if s.Phase != p4rt.Primary || d.loadedAt != s.Stream {
@@ -153,9 +153,9 @@ func (d *Device) groupsOf(p *tableplan.Plan, ct *topology.Chain, sw *topology.Sw
 // before the chain_config entry that refers to them, and chain_peer entries come before other
 // switches send packets that these entries admit. The chain_config entry, which switches to the new
 // configuration, comes before the addresses that follow from it. A route comes before the switch
-// stops accepting the address itself. install returns the objects that nothing refers to any more;
-// the caller removes them when no client is waiting. The switch must have been read. With narrow,
-// install also removes chain_peer entries for another configuration.
+// stops accepting the address itself. install returns the objects to which nothing refers any more.
+// The caller removes these objects when no client is waiting. The switch must have been read. With
+// narrow, install also removes chain_peer entries for another configuration.
 func (d *Device) install(ctx context.Context, ct *topology.Chain, conf chain.Config,
 	narrow bool) (rest []*v1.Update, err error) {
 	d.parts[ct.ID] = conf // set before any write, so that refresh never restores an older configuration

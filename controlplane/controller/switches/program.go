@@ -14,7 +14,7 @@ import (
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// Former reports whether the switch runs another program than this one for now.
+// Former reports whether the switch still runs another program than this one.
 func (d *Device) Former() bool { return d.other.Load() != nil }
 
 // Unguarded reports whether the switch runs a program without principals.

@@ -19,7 +19,7 @@ func (d *Device) RefreshSoon() {
 	})
 }
 
-// refresh writes what has changed in a switch's routes and in the multicast groups of its chains.
+// refresh writes the changes of a switch's routes, and of the multicast groups of its chains.
 func (d *Device) refresh(ctx context.Context) {
 	err := d.Read(ctx)
 	if errors.Is(err, ErrNotConnected) {

@@ -78,7 +78,7 @@ func (d *Device) Empty(ctx context.Context) error {
 	return nil
 }
 
-// load reads what is in the switch's tables.
+// load reads the contents of the switch's tables.
 func (d *Device) load(ctx context.Context, stream int) error {
 	if d.loadedAt == stream {
 		return nil
@@ -279,8 +279,8 @@ func (d *Device) writeRates(ctx context.Context, sw *topology.Switch) error {
 // its rate per second, but at least as many as a client sends at a time.
 func burst(rate int) int64 { return int64(max(rate/50, 64)) }
 
-// Replace loads this program into a switch that runs another one, and sets the switch up. It runs
-// on the worker.
+// Replace loads this program into a switch that runs another program, and sets the switch up. It
+// runs on the worker.
 func (d *Device) Replace(ctx context.Context) {
 	d.replace.Store(true)
 	d.SetUp(ctx, d.Client.State().Stream)

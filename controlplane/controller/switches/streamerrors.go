@@ -10,9 +10,10 @@ import (
 // streamErrorEvery is the minimum time between two events about a switch's stream errors.
 const streamErrorEvery = time.Second
 
-// streamErrors turns at most one stream error per second into an event, and counts the others. A
-// switch that has no program yet answers every packet with an error, and a hostile switch can send
-// any number of them, while the controller keeps a bounded number of events of all switches.
+// streamErrors turns at most one stream error per second into an event, and counts all other
+// errors. A switch that has no program yet answers every packet with an error, and a hostile switch
+// can send any number of errors. The controller has room for a bounded number of events of all
+// switches.
 type streamErrors struct {
 	heard bool
 	at    chain.Time // time of the last event about a stream error

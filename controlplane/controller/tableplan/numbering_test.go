@@ -20,8 +20,8 @@ func named(realms []string, principals ...string) *topology.Topology {
 	return t
 }
 
-// TestNumbering: a name keeps its number when other names come and go, also across a restart. A
-// principal and a realm with the same name have the same number.
+// TestNumbering: a name keeps its number when other names come and go, and when the controller
+// restarts. A principal and a realm with the same name have the same number.
 func TestNumbering(t *testing.T) {
 	n := NewNumbering(nil)
 	of := func(top *topology.Topology) map[string]uint16 {

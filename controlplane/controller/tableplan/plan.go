@@ -45,7 +45,7 @@ func New(t *topology.Topology, given *Numbering) (*Plan, error) {
 	return p, nil
 }
 
-// ChainOf returns the chain with an id, or nil if there is none.
+// ChainOf returns the chain with the given id, or nil if there is none.
 func (p *Plan) ChainOf(id uint8) *topology.Chain {
 	i := slices.IndexFunc(p.Topology.Chains, func(c *topology.Chain) bool { return c.ID == id })
 	if i < 0 {
@@ -62,8 +62,8 @@ func (p *Plan) Avoid(down map[string]bool) {
 	p.entrances = map[string]map[string][]uint32{}
 }
 
-// walk follows the routes from one switch to another and calls enter with each switch on the way,
-// the last included, and the port by which a packet comes in there.
+// walk follows the routes from one switch to another. It calls enter for each later switch on the
+// way, including the last, with the port by which a packet enters that switch.
 func (p *Plan) walk(from, to string, enter func(at string, port uint32)) {
 	for at := from; at != to; {
 		hop, ok := p.graph(at, to).NextHop(at, to)
@@ -133,7 +133,8 @@ func (p *Plan) graph(from string, to ...string) *topology.Graph {
 	return g
 }
 
-// towards returns the route at a switch to an address that is at or behind another switch.
+// towards returns the route at a switch to an address that belongs to another switch or to one of
+// that switch's hosts.
 func (p *Plan) towards(from *topology.Switch, to netip.Prefix, at string) (p4rt.Entry, bool) {
 	hop, ok := p.graph(from.Name, at).NextHop(from.Name, at)
 	if !ok {
@@ -150,8 +151,8 @@ func (p *Plan) Grant(principal, realm string, read, write bool) p4rt.Entry {
 // realm returns the number of a key's realm, by the key's name.
 func (p *Plan) realm(name string) uint16 { return p.numbers[p.Topology.RealmOf(name)] }
 
-// Base returns the part of a switch's content that does not depend on chains: the rights of its
-// ports, its own address, and the routes to hosts, switches and the controller.
+// Base returns the part of a switch's content that does not depend on chains. It holds the rights
+// of ports, the switch's own address, and the routes to hosts, switches and the controller.
 func (p *Plan) Base(s *topology.Switch) []p4rt.Entry {
 	var out []p4rt.Entry
 	for _, port := range s.Ports {

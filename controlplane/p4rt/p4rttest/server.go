@@ -146,8 +146,8 @@ func (s *Server) Start() error {
 	return nil
 }
 
-// Stop ends all connections. Start serves the same state again, like a switch whose management
-// network was down.
+// Stop ends all connections. Start then serves the same state again, as after an outage of the
+// switch's management network.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	g := s.grpc

@@ -191,7 +191,7 @@ func New(before, after *Sample, o Options) (*Forecast, error) {
 	return f, nil
 }
 
-// judge gives every key its verdict. The keys with the highest scores get the slots.
+// judge gives every key a verdict. The keys with the highest scores get the slots.
 func (f *Forecast) judge(o Options) {
 	score := func(i int) float64 {
 		return o.Limits.Score(policy.Heat{Reads: f.Keys[i].Reads, Writes: f.Keys[i].Writes})

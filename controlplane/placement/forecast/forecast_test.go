@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/etcd-monitor/hotkeys"
 )
 
-// gateway exposes the metrics of a gateway.
+// gateway is a simulated gateway that exposes metrics.
 type gateway struct {
 	t *testing.T
 	*hotkeys.Metrics

@@ -11,7 +11,7 @@ import (
 const dictionaryRest = 15 * time.Second
 
 // dictionaries holds the newest dictionary that all gateways should know (0 if there is none), the
-// newest dictionary that exists, and the time since which the latter has existed.
+// newest dictionary that exists, and the time when the latter was first seen.
 type dictionaries struct {
 	known, newest uint32
 	since         time.Time

@@ -406,9 +406,9 @@ func (r *round) enter() {
 // named reports whether an operator has made a choice about exactly this key, and not only about a
 // prefix.
 //
-// Only such a key is placed while it does not exist. Some clients read a key that never exists
-// because the answer's header has the store's revision. For example, kube-apiserver does so before
-// each list that it answers from its cache, to learn how recent the cache must be
+// Only such a key is placed while it does not exist. Some clients read a key that never exists,
+// only to get the store's revision from the answer's header. For example, kube-apiserver does so
+// before each list that it answers from its cache, to learn how recent the cache must be
 // (GetCurrentResourceVersion). The revision of an answer from the network may be older, and then
 // the list would be, too. A placed key that is deleted keeps its slot for a while, because its
 // readers knew the key while it existed.

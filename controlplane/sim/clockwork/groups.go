@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// These groups of faults have streams of random numbers of their own. A group can be left out to
-// find which groups a violation needs, and the streams of the other groups do not change.
+// Each group of faults has its own stream of random numbers. A group can be left out to find which
+// groups a violation needs, and the streams of the other groups do not change.
 const (
 	GroupLate    = "late"    // late messages between controllers and switches (world/channels.go)
 	GroupWiped   = "wiped"   // switches that lose their state while they are connected (trouble/wipe.go)
 	GroupKeyless = "keyless" // chains that change while they have no keys (trouble/keyless.go)
 	GroupGarbage = "garbage" // registers with an earlier chain's leftovers (trouble/garbage.go)
-	GroupWorker  = "worker"  // a switch outside the chain under an attacker's control (trouble/worker.go)
+	GroupWorker  = "worker"  // a switch outside the chain that an attacker controls (trouble/worker.go)
 )
 
 // Included has the groups of faults that runs use. It has all groups, unless SetGroups has left

@@ -62,11 +62,11 @@ func (q *eventQueue) Pop() any {
 	return e
 }
 
-// Dice is a stream of random numbers. Each part of a run has its own, so drawing more often in one
-// part does not change what another part draws.
+// Dice is a stream of random numbers. Each part of a run has its own Dice, so drawing more often in
+// one part does not change what another part draws.
 type Dice struct{ *rand.Rand }
 
-// These are the streams of a seed, for NewDice.
+// These are the streams of random numbers of a seed, for NewDice.
 const (
 	DiceRun = iota
 	DiceNetwork

@@ -45,7 +45,7 @@ type Task struct {
 	next   func() (struct{}, bool)
 	stop   func()
 	yield  func(struct{}) bool
-	number int   // number of waits of the task so far
+	number int   // number of times that the task has waited so far
 	waits  bool  // the task is waiting
 	ctx    *Span // context of the present wait
 	over   bool  // whether the run has ended

@@ -52,7 +52,7 @@ const (
 	UsedUp          = "a version that nobody can have written is on record"
 )
 
-// Check judges a run's history, key by key.
+// Check checks a run's history, key by key.
 func (h *History) Check(guessed Guesses) []Violation {
 	byKey := map[wire.Key][]Call{}
 	var keys []wire.Key
@@ -186,17 +186,17 @@ func late(key wire.Key, ops []Call, versions map[wire.Version]*observation) (out
 //
 // A write of unknown outcome is pending for ever: it may have happened at any time since its begin,
 // or never. Every value is written only once, so a value that somebody has seen proves that its
-// write happened. (Nothing tells deletions apart: each counts as one of the versions without a
+// write happened. (Deletions cannot be distinguished. Each counts as one of the versions without a
 // value that no known write has.) A write whose value was seen has that version, and happened
 // before the answer that showed it. A write whose value was never seen may be taken as never
-// executed, because nothing else depends on it: a CAS on its version either guessed the version or
-// was told about it.
+// executed, because no other answer depends on it.
 func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation) *Violation {
 	// A move writes an earlier value under another KEY_ID, so the move's version says nothing about
 	// that value's first write. A lower version of that KEY_ID says nothing either, because the
 	// controller may have had to repeat its write before anybody else could write. The same holds
 	// for the deletion by which the controller places a key.
-	moves, placings := map[wire.Version]wire.Version{}, map[wire.Version]wire.Version{} // both maps are by incarnation
+	// the keys of both maps are incarnations
+	moves, placings := map[wire.Version]wire.Version{}, map[wire.Version]wire.Version{}
 	for _, o := range ops {
 		switch i := o.Version >> ComposedShift; {
 		case o.Move:
@@ -222,7 +222,7 @@ func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation)
 			unexplained[v] = true
 		}
 	}
-	guessed := false // a CAS was executed on a version that no answer contained
+	guessed := false // whether a CAS was executed on a version that no answer contained
 	for _, o := range ops {
 		if o.Outcome == Done && o.Op != wire.Read {
 			delete(unexplained, o.Version)
@@ -243,10 +243,10 @@ func linearize(key wire.Key, ops []Call, versions map[wire.Version]*observation)
 	}
 	for i, o := range ops {
 		switch {
-		case o.Outcome == Nothing: // belied checks these writes
+		case o.Outcome == Nothing: // the function belied checks these writes
 		case o.Eventual:
-			// An EVENTUAL read may see any version that was ever committed. So only observe uses
-			// EVENTUAL reads.
+			// Only observe uses EVENTUAL reads, because such a read may see any version that was
+			// ever committed.
 		case o.Outcome == Unknown && o.Del:
 			if movedDeletion {
 				add(o, i, math.MaxInt64)

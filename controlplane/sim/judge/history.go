@@ -20,7 +20,7 @@ type Call struct {
 	Value      string       // the value that was read or written
 	Expected   wire.Version // the version that a CAS expects
 	Begin, End time.Duration
-	Session    uint16 // session of a write; Session and request number are those of its last transmission
+	Session    uint16 // the session of a write; Session and Number are those of the write's last transmission
 	Number     uint32
 
 	Outcome outcome

@@ -9,9 +9,9 @@ import (
 	"github.com/netcraq/netcraq/api/wire"
 )
 
-// The version of a name (docs/protocol.md) is the version of its KEY_ID plus the key's offset in
-// the directory. Versions of a name only grow, even across moves, removals and changes of
-// controller.
+// This file checks the versions of names. The version of a name (docs/protocol.md) is the version
+// of its KEY_ID plus the key's offset in the directory. Versions of a name only grow, even across
+// moves, removals and changes of controller.
 
 // seenAs holds the lowest and the highest version of a name that clients saw under one of its
 // KEY_IDs.
@@ -75,7 +75,7 @@ func VersionsOfNames(ops []Call, incarnations map[wire.Key]Incarnation, offsets 
 }
 
 // sameValue reports whether two calls show the same value. Calls that show the same version must
-// show the same value, even before and after a move.
+// show the same value, even if a move took place between them.
 func sameValue(a, b Call) bool {
 	value := func(o Call) (string, bool) {
 		switch {

@@ -138,7 +138,7 @@ func (e *edit) conditions(file, fragment string) []map[string]any {
 }
 
 // when changes all conditions of a file whose source text begins with fragment. There must be
-// exactly n such conditions.
+// exactly n such conditions in the file.
 func (e *edit) when(file, fragment string, n int, change func(old any) any) {
 	cs := e.conditions(file, fragment)
 	if len(cs) != n {
@@ -149,8 +149,8 @@ func (e *edit) when(file, fragment string, n int, change func(old any) any) {
 	}
 }
 
-// assignments calls do for each assignment in an action to a target: a field, or a variable that is
-// named as for scalar.
+// assignments calls do for each assignment in an action to a target. A target is a field, or a
+// variable that is named as for scalar.
 func assignments(action map[string]any, target string, do func(p map[string]any)) {
 	for _, p := range action["primitives"].([]any) {
 		p := p.(map[string]any)
@@ -297,7 +297,7 @@ func (e *edit) only(cs []map[string]any, what string) map[string]any {
 	return cs[0]
 }
 
-// theNamed finds the condition of ingress with a name.
+// theNamed finds the condition of the control ingress that has the given name.
 func (e *edit) theNamed(name string) map[string]any {
 	for _, c := range e.program["pipelines"].([]any)[0].(map[string]any)["conditionals"].([]any) {
 		if c := c.(map[string]any); c["name"] == name {

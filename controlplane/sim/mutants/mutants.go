@@ -17,7 +17,7 @@ type Mutant struct {
 	program func(*edit)
 	// Remove disables a rule of the controller, of its shell and store, or of clients.
 	Remove func(*rules.Removed)
-	// own is set if the model has no such mutant.
+	// own says that the model has no such mutant.
 	own bool
 	// shows is the kind of violation that counts as noticing the mutant. It is set for rules whose
 	// removal keeps the chain from settling. If it is "", any other kind counts, such as a wrong
@@ -52,10 +52,10 @@ func (m *Mutant) Noticed(violations []judge.Violation) *judge.Violation {
 	return nil
 }
 
-// All has a mutant for each rule that can be removed.
+// All lists a mutant for each rule that can be removed.
 var All []*Mutant
 
-// Find returns the mutant with an id. The id "" stands for no mutant.
+// Find returns the mutant with the given id. The id "" stands for no mutant.
 func Find(id string) (*Mutant, error) {
 	if id == "" {
 		return nil, nil

@@ -36,8 +36,8 @@ func init() {
 		commits(e, func(old any) any { return or(old, ack()) })
 	})
 	All = append(All, &Mutant{ID: "ACK_FROM_ANY", Rule: "ACKs come from the tail alone", program: func(e *edit) {
-		// A replica acknowledges the writes that it stores, as the tail acknowledges the writes
-		// that it commits.
+		// This edit makes a replica acknowledge the writes that it stores, as the tail acknowledges
+		// the writes that it commits.
 		e.alsoDo(eventWriteStored, "outcome.p4", "acknowledge", "= meta.chain.ack_group != 0")
 		e.when("egress.p4", "instance == INSTANCE_ACK", 1, func(old any) any {
 			return or(old, and(equal(field("standard_metadata", "egress_rid"), number(1)), equal(op, opWrite)))
@@ -88,9 +88,9 @@ func init() {
 		})
 	})
 	program("SESSION_NOT_WHEN_OVERTAKEN", "a node records the session of an overtaken write too", func(e *edit) {
-		// The program accesses the session's records before the versions. For a replica that
-		// stores, the mutant accesses them after the versions, where the program knows whether the
-		// write is newer.
+		// The shipped program accesses the session's records before the versions. For a replica
+		// that stores, the mutant accesses them after the versions, where the program knows whether
+		// the write is newer.
 		store := e.does(chainStore)
 		looks, writes, records := e.theOne("session.p4", sessionLooks), e.theOne("session.p4", sessionWrites), e.theOne("session.p4", sessionRecords)
 		look, write := looks["true_next"].(string), writes["true_next"].(string)

@@ -5,7 +5,7 @@ type Removed struct {
 	Wait             bool
 	Freeze           bool
 	Lost             bool
-	AckFromTailAlone bool // also installs the groups with which a replica can acknowledge
+	AckFromTailAlone bool // this field also installs the groups with which a replica can acknowledge
 	StoreCompare     bool
 	Leads            bool
 	Before           bool

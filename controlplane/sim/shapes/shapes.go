@@ -12,7 +12,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Shape is a network that seeds run on: a topology, with data derived from it.
+// Shape is a network on which seeds run. It consists of a topology, and of data derived from it.
 type Shape struct {
 	Name     string
 	Topology *topology.Topology
@@ -92,7 +92,7 @@ func newShape(name string, n int, hub bool, linked func(a, b int) bool) *Shape {
 	return &Shape{Name: name, Topology: t, Layout: layout, base: map[*compiled.Program][][]compiled.Entry{}}
 }
 
-// Find returns the shape with a name.
+// Find returns the shape with the given name.
 func Find(name string) (*Shape, error) {
 	var names []string
 	for _, s := range All() {

@@ -10,8 +10,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// This file checks that a chain does not wait long for a joining switch whose machine is suspended,
-// because keys, sessions and the writes that pass the switch wait meanwhile.
+// This file checks that a chain does not wait long for a joining switch whose machine is suspended.
+// Keys, sessions and the writes that pass the switch wait meanwhile.
 
 // heldUpMost is the maximum number of lease durations that a chain may wait. Within this time it
 // must decide that the switch hangs, and record the next configuration.
@@ -22,7 +22,7 @@ const heldUpMost = 3
 func mayWait(w *world.World, n *world.Node) {
 	began, starts := w.Loop.Now, n.Starts
 	most := heldUpMost * max(w.Lease, shapes.DefaultLease)
-	if w.Disorder.Apart { // calls to other switches may also time out and be repeated
+	if w.Disorder.Apart { // calls to other switches may also time out and be repeated, so the chain may wait longer
 		most += 2 * w.CallTimeout
 	}
 	var look func()

@@ -13,11 +13,11 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// This file has hostile hosts. They know everything: KEY_IDs, sessions, the numbers of requests,
-// and the next request of each client. They may send any bytes, but only at their own ports. Half
-// of them have closed ports. The others may write one key, which is in another realm than the
-// clients' keys. Clients must not notice hostile hosts, and a host at a closed port must get no
-// answer.
+// This file simulates hostile hosts. They know everything: KEY_IDs, sessions, the numbers of
+// requests, and the next request of each client. They may send any bytes, but only at their own
+// ports. Half of them have closed ports. The others may write one key, which is in another realm
+// than the clients' keys. Clients must not notice hostile hosts, and a host at a closed port must
+// get no answer.
 
 // Attack makes hostile hosts send until the run is over.
 func Attack(w *world.World, seed uint64) {
@@ -48,8 +48,8 @@ func forge(w *world.World, d clockwork.Dice, h *topology.Host) []byte {
 		p.Epoch = record.Config.Epoch + uint16(d.IntN(3)) - 1
 	}
 	p.Version = wire.MakeVersion(p.Epoch, d.Uint64N(64))
-	// The session is a client's, the controller's, or none. The number is the session's next
-	// request number, or the highest possible number.
+	// The session is a client's session, the controller's session, or none. The number is the
+	// session's next request number, or the highest possible number.
 	p.Session = clockwork.Pick(d, append(w.Sessions(), 0, 0, 0, w.LastSession, w.LastSession)...)
 	p.Request = clockwork.Pick(d, uint32(d.IntN(64)), uint32(d.IntN(64)), wire.RequestWindow, 0xFFFFFFFF)
 	switch {
@@ -78,7 +78,7 @@ func forge(w *world.World, d clockwork.Dice, h *topology.Host) []byte {
 	}
 	payload, err := p.Marshal(compiled.Profile)
 	if err != nil {
-		return nil // such a packet cannot be encoded
+		return nil // a packet with these random fields cannot be encoded
 	}
 	f := wire.Frame{Src: netip.AddrPortFrom(h.IP, 40000), Dst: world.Address(clockwork.Pick(d, w.Nodes...))}
 	if d.Chance(0.5) {

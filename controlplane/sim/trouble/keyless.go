@@ -21,7 +21,7 @@ func Keyless(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	if !clockwork.Included[clockwork.GroupKeyless] || !d.Chance(0.4) || w.Attacked {
 		return
 	}
-	w.Moving = true // makes clients look up their keys
+	w.Moving = true // this makes clients look up their keys
 	fromTimeToTime(w, d, max(4*p.every, 40*time.Millisecond), end, func() {
 		if !w.Emptied {
 			takeAll(w, d, w.Loop.Now+100*time.Millisecond)

@@ -8,9 +8,9 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/world"
 )
 
-// This file puts controllers on overloaded machines. They act late, and handle the switches'
-// answers late. The switches have no fault. These faults have a stream of random numbers of their
-// own, like suspended machines.
+// This file makes controllers slow, as on overloaded machines. They act late, and handle the
+// switches' answers late. The switches have no fault. These faults have a stream of random numbers
+// of their own, like suspended machines.
 
 // In some runs, Starvations starves controllers from time to time.
 func Starvations(w *world.World, p *Schedule, seed uint64, end time.Duration) {

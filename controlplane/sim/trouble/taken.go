@@ -26,7 +26,7 @@ func Takes(w *world.World, p *Schedule, seed uint64, end time.Duration) {
 	if len(kinds) == 0 {
 		return
 	}
-	w.Moving = true // makes clients look up their keys
+	w.Moving = true // this makes clients look up their keys
 	fromTimeToTime(w, d, 3*p.every, end, func() { clockwork.Pick(d, kinds...)(w, d) })
 	var ensure func()
 	ensure = func() {

@@ -23,7 +23,7 @@ const (
 	arbitration channel = iota // the arbitration on the stream, with its answer
 	PacketOuts                 // messages on the stream to the switch
 	PacketIns                  // messages on the stream from the switch, including the server's own messages
-	Writes                     // Write calls, each of which is independent
+	Writes                     // Write calls, each independent of the others
 	Loads                      // SetForwardingPipelineConfig calls
 	Reads                      // Read calls
 	answers                    // answers to calls
@@ -34,7 +34,7 @@ const (
 // stream delays all messages that follow it on the stream. Late packets wait in the switch.
 type disorder struct {
 	clockwork.Dice
-	Apart bool // each channel has its own order; otherwise all channels of a direction share one
+	Apart bool // whether each channel has its own order; otherwise all channels of a direction share one order
 	late  [channels]lateness
 }
 
@@ -237,8 +237,8 @@ func (d *Device) sends() int {
 	return d.sent
 }
 
-// arrives notes that a message has taken effect. It also counts it if a later message has taken
-// effect earlier.
+// arrives notes that a message has taken effect. It also counts the cases in which a later message
+// took effect before it.
 func (d *Device) arrives(c channel, sent int) {
 	if sent < d.arrived {
 		d.Shell.World.Cover.Count("channels.overtaken "+c.String(), 1)

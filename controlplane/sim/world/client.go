@@ -61,7 +61,7 @@ type Client struct {
 	Looking  int                       // number of calls that wait for the directory
 	Left     int                       // number of calls that the client still has to make by itself
 	Sessions []uint16                  // sessions that are leased to the client
-	Robbed   bool                      // a session was taken from the client
+	Robbed   bool                      // whether a session was taken from the client
 }
 
 // call is a call with its callback.
@@ -70,7 +70,7 @@ type call struct {
 	req  calls.Request // the request, with the KEY_ID as its key
 	then func(calls.Result)
 	at   time.Duration // when the call last began
-	// the call reads a KEY_ID that no client knows yet (peek.go)
+	// peeks says that the call reads a KEY_ID that no client knows yet (peek.go).
 	peeks bool
 }
 

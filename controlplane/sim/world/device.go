@@ -30,18 +30,18 @@ type Device struct {
 	other, copies *ops.Switch
 
 	connected bool // the controller has a connection
-	Ready     bool // the controller has also reported the connection to the machine by SwitchUp
+	Ready     bool // the controller has also called SwitchUp for this connection
 	Number    int  // number of the connection
 	starts    int  // value of Node.Starts when the connection was made
 	Cut       bool // this controller cannot reach the switch
-	freshAt   int  // the connection in which the controller loaded the program
+	freshAt   int  // number of the connection in which the controller loaded the program
 	emptying  bool // the switch is being emptied
 	// keyIndex has the key_index entries that the switch has acknowledged, and part is the switch's
 	// part in the chain.
 	keyIndex map[wire.Key]ops.Entry
 	part     *chain.Assignment
 
-	last    [channels]time.Duration // arrival time of the last message, by order
+	last    [channels]time.Duration // for each order, the arrival time of the last message
 	sent    int                     // number of messages that were sent to the switch
 	waits   time.Duration           // the minimum time that the next packet-out waits in the switch
 	arrived int                     // place of the latest message that has arrived, in the order of sending
@@ -113,7 +113,7 @@ func (d *Device) setUp(number int, done func()) {
 			d.freshAt = number
 		}
 		if err != nil {
-			// after a missed deadline, the device tries again
+			// the device tries again after a missed deadline
 			if d.connected && d.Number == number && err == errDeadline {
 				d.Shell.Later(setUpAgain, func() {
 					if d.connected && d.Number == number {
@@ -220,8 +220,8 @@ func (d *Device) Healed() {
 		case m.number == d.Number && d.connected:
 			d.deliver(m)
 		case m.channel.toNode() && (d.Shell.World.Late > 0 || d.Shell.World.Control.Chance(0.5)):
-			// TCP sends data that was written before the connection ended, after pauses between
-			// retransmissions
+			// TCP may still deliver data that was written before the connection ended, because it
+			// retransmits with pauses.
 			d.Shell.World.Loop.After(late, func() {
 				if d.Node.Alive && d.Node.Starts == m.starts && d.reachable() {
 					m.arrive()
@@ -285,7 +285,7 @@ func (d *Device) deliver(m message) {
 type asked struct {
 	d    *Device
 	then func(error) // set to nil when it has been called
-	late error       // set when the request's deadline has passed, which ends the connection
+	late error       // the error of the request if its deadline has passed, which ends the connection
 }
 
 // expect registers a request whose answer the controller awaits.
@@ -307,7 +307,7 @@ func (c *asked) end(err error) {
 // step is a change that one call makes at a switch.
 type step struct {
 	channel channel
-	what    string // names the call in scenarios
+	what    string // the name of the call in scenarios
 	do      func()
 }
 

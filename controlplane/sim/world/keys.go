@@ -33,7 +33,7 @@ import (
 // for the KEY_ID's number.
 const mostIncarnations = 60
 
-// composed returns a version in the order that spans all KEY_IDs of a name.
+// composed returns a version in a form that is comparable across all KEY_IDs of a name.
 func (w *World) composed(id wire.Key, v wire.Version) wire.Version {
 	if v.Epoch() >= 1<<(judge.ComposedShift-48) {
 		panic("a run has more epochs than a composed version can tell")
@@ -288,11 +288,11 @@ func (m *mover) FinishMove(from, to wire.Key, last wire.Version) (now, left keys
 	return now, left, nil
 }
 
-// durable notes that the move is on record: from then on clients learn the new KEY_ID.
+// durable notes that the move is on record. From then on clients learn the new KEY_ID.
 func (m *mover) durable() {
 	i := slices.Index(m.finished, m)
 	if i < 0 {
-		return // several saved directories can contain the move
+		return // the move was reported already, because several saved directories can contain it
 	}
 	m.finished = slices.Delete(m.finished, i, i+1)
 	m.moved.End = m.World.Loop.Now
@@ -350,7 +350,7 @@ func (s *Shell) newDirectory(saved keyspace.Snapshot) {
 // drain reads the values of an operation's keys once all members agree on them.
 func (s *Shell) drain(a chain.DrainKeys) {
 	s.work(a.Op, a.Attempt, func(ctx context.Context, o *operation) error {
-		if s.World.Without.Drainless { // the mutant reads only the tail
+		if s.World.Without.Drainless { // this mutant reads only the tail
 			ctx, cancel := s.ops.WithTimeout(ctx, ops.FetchTimeout)
 			defer cancel()
 			r, err := s.Device(a.Members[len(a.Members)-1]).other.Fetch(ctx, o.Keys[0].Alias, 0, 0)
@@ -448,7 +448,7 @@ func (w *World) lastIncarnation(name wire.Key) (last int) {
 	return last
 }
 
-// Placed reports whether the store's directory has a name and says that its key is placed.
+// Placed reports whether the store's directory says that the key with the given name is placed.
 func (w *World) Placed(name wire.Key) bool {
 	for _, k := range w.Store.Dir.Keys {
 		if k.Name == shapes.NameOf(name) && k.State == keyspace.Placed {

@@ -33,7 +33,7 @@ type network struct {
 	Held  []heldFrame
 
 	flying int    // number of frames on their way
-	storm  string // describes the moment when there were too many frames; "" if there never were
+	storm  string // describes the moment when there were too many frames; "" if that has not happened
 }
 
 // link is the link between two switches (by name, sorted), or between a switch and its host.

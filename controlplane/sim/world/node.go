@@ -23,7 +23,7 @@ import (
 const (
 	MaxSlots    = 8
 	MaxSessions = topology.ControllerSessions + 88
-	DirtyCells  = 4 // the program's DIRTY_BITS is 2
+	DirtyCells  = 4 // the program has DIRTY_BITS 2, so it has 4 cells
 	events      = 64
 )
 
@@ -163,7 +163,7 @@ type Node struct {
 
 	// Assignment and the following fields are state that a controller reads back from the switch.
 	Assignment *chain.Assignment
-	KeyIndex   map[wire.Key]ops.Entry // replaced as a whole, never modified
+	KeyIndex   map[wire.Key]ops.Entry // this map is replaced as a whole, and never modified
 	election   uint64                 // the highest election id of a controller so far
 	// connection is the newest connection of the controller with the highest election id.
 	connection int

@@ -20,8 +20,8 @@ type slotSaid struct {
 	moved bool
 }
 
-// hear checks a client's answer about a KEY_ID's slot. Once somebody has got the answer that the
-// KEY_ID has no slot (NOT_FOUND without a version, to a read or a write), no later call at any
+// hear checks a client's answer about a KEY_ID's slot. Somebody may get the answer that the KEY_ID
+// has no slot (NOT_FOUND without a version, to a read or a write). After that, no later call at any
 // switch may find a value, or report a write as done. EVENTUAL reads may go back in time.
 func (w *World) hear(who string, k *call, r calls.Result) {
 	said := w.slotsSaid[k.req.Key]

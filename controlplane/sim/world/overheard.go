@@ -32,7 +32,7 @@ func (w *World) intrusion(h *topology.Host, frame []byte) {
 		return
 	}
 	w.Cover.Count("hostile.answered", 1)
-	// A refusal repeats the contents of the request.
+	// A refusal tells the host nothing, because it only repeats the contents of the request.
 	told := p.Op.IsReply() && p.Key != shapes.SharedKey && (p.Status == wire.OK || p.Status == wire.CASFailed ||
 		p.Status == wire.Superseded)
 	if h.Principal == "" || told {

@@ -50,7 +50,7 @@ func (s *Shell) leavesOut(op chain.OpID, err error) {
 	members := s.proposed[op]
 	delete(s.proposed, op)
 	if members == nil || err != nil || s.World.Store.leader != s.election || op != s.lastSaid {
-		return // the change failed, or an operator has since set other members
+		return // the change failed, or an operator has set other members since
 	}
 	clear(s.World.leftOut)
 	for _, n := range s.World.Nodes {

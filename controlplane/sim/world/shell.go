@@ -25,10 +25,10 @@ import (
 	"github.com/netcraq/netcraq/controlplane/sim/shapes"
 )
 
-// This file is the simulator's counterpart of package controller: it carries out the actions of
-// chain.Machine on simulated switches, and reports back. The machine, the procedures (package ops;
-// package coroutine and target.go run them), the table entries (tableplan.Plan) and the packets are
-// the real ones.
+// This file is the simulator's counterpart of package controller. It carries out the actions of
+// chain.Machine on simulated switches, and reports the results to the machine. The machine, the
+// procedures (package ops), the table entries (tableplan.Plan) and the packets are the real ones.
+// Package coroutine and target.go run the procedures.
 
 // Shell is a simulated controller process.
 type Shell struct {
@@ -45,7 +45,7 @@ type Shell struct {
 	Devices []*Device // the controller's connections, in the order of the switches
 	tick    int       // number of the newest timer
 	Deposed bool
-	led     time.Duration // when the controller sent the last request that the store confirmed, so that it leads
+	led     time.Duration // when the controller last asked the store whether it leads, and the store said yes
 	savedAt time.Duration // when the last record will be written
 	Saving  int           // number of records that are being saved
 	Before  *chain.Record // the record that a power cut at present could restore; nil if there is none
@@ -55,7 +55,7 @@ type Shell struct {
 	next       map[uint8]uint32     // the directory's counters while a mutant makes the directory forget them
 	waiting    map[uint16]*exchange // requests that wait for a reply, by port
 	ops        *ops.Chain           // procedures at switches
-	copies     *ops.Chain           // the same procedures for copies, kept apart because of mutants
+	copies     *ops.Chain           // procedures that copy, kept apart because of mutants
 	process    *coroutine.Process   // the process in which the controller's procedures run
 	copying    *coroutine.Span      // the present or last copy
 	redriving  uint16               // the epoch of the last re-propagation
@@ -74,8 +74,8 @@ type Shell struct {
 	Done     func(chain.OpID, error) // called at the end of every operation
 	Status   chain.Status            // the machine's status after its last input
 	untidy   map[string]bool         // switches that have come up since their last tidying
-	tidying  map[wire.Key]bool       // keys whose entries are being inserted or deleted by tidying
-	tidied   bool                    // whether switches and directory have been compared
+	tidying  map[wire.Key]bool       // keys whose entries tidying is inserting or deleting
+	tidied   bool                    // whether tidying has compared the switches with the directory
 
 	watching map[wire.Key]string // names of watched keys, by KEY_ID
 	Starved  Starvation
@@ -297,8 +297,8 @@ func (s *Shell) Flush() {
 	}
 }
 
-// checkWhole records a step on keys that the machine requests too early: before an earlier
-// controller's recovery, or a configuration of this controller, is complete.
+// checkWhole records a violation if the machine requests a step on keys too early. That is before
+// an earlier controller's recovery, or a configuration of this controller, is complete.
 func (s *Shell) checkWhole(a chain.Action) {
 	st := s.Machine.Status(s.Clock())
 	if (st.Config.Shadow != "" || !st.Installed || st.Config.Freeze != chain.Thawed) && len(s.World.Contradicted) == 0 {
@@ -505,7 +505,7 @@ func (s *Shell) install(a chain.Install) {
 			if assignment.Filling() && s.World.Without.FillingUnmarked {
 				assignment.Head = a.Config.Members[0]
 			}
-			// An entry to change must exist, and an entry to insert must not.
+			// An entry that is changed must exist, and an entry that is inserted must not exist.
 			if strange = (n.Assignment == nil) != (d.part == nil) && !s.World.Without.Unseen; strange {
 				return
 			}

@@ -13,7 +13,7 @@ import (
 type store struct {
 	w      *World
 	etcd   map[string]string // the keys in etcd; nil if the store is a file
-	Record *chain.Record     // replaced as a whole, never modified
+	Record *chain.Record     // the record is replaced as a whole, and never modified
 	leader uint64            // the election id of the controller that started last
 	Dir    keyspace.Snapshot
 	// Renamed is a saved directory whose file is renamed, but whose folder is not synced yet. It is
@@ -69,7 +69,7 @@ func (s *store) keep(record *chain.Record, dir keyspace.Snapshot) {
 	s.w.noteOffsets(s.Dir)
 }
 
-// transactionSize makes etcd store a state in several transactions.
+// transactionSize is so small that etcd stores a state in several transactions.
 const transactionSize = 5
 
 func (s *store) viaEtcd(state *saved.State) (*saved.State, error) {

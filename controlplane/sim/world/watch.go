@@ -100,7 +100,7 @@ func (s *Shell) watchSoon(d *Device) {
 		}
 		add(func() { n.setWatchKeys(want.Keys) })
 		add(func() { n.setWatchChain(want.Chain) })
-		d.each(steps, func(error) { done() }) // if the connection ends, the watches are written again in the next one
+		d.each(steps, func(error) { done() }) // if the connection ends, the next connection writes the watches again
 	})
 }
 

@@ -24,7 +24,7 @@ type World struct {
 	Shape   *shapes.Shape
 	Loop    clockwork.Loop
 	Dice    struct{ run, network, Clients, Faults clockwork.Dice }
-	Control clockwork.Dice // draws the delays of controllers' messages, and clocks
+	Control clockwork.Dice // draws the delays of controllers' messages, and the rates of clocks
 	onLine  func(logbook.Line)
 	Cover   logbook.Coverage
 	Packets int
@@ -50,7 +50,7 @@ type World struct {
 	// Patience is how long controllers wait for unreachable members. If it is 0, an operator
 	// removes such members.
 	Patience    time.Duration
-	OnlyStarved bool // controllers are starved, and there is no other fault
+	OnlyStarved bool // whether starved controllers are the only fault
 	// how long lost members must be steady before they return; 0: they do not return by themselves
 	SettleFor time.Duration
 	leftOut   map[string]bool // switches that operators have left out
@@ -98,10 +98,10 @@ type World struct {
 	Intrusions   []judge.Violation
 	Contradicted []judge.Violation // violations that were found during the run, and not in the history
 	Overheard    *overheard
-	watcher      *watcher // nil if no server watches keys
+	watcher      *watcher // the server that watches keys; nil if there is none
 }
 
-// Node returns the switch with a name, or nil if there is none.
+// Node returns the switch with the given name, or nil if there is none.
 func (w *World) Node(name string) *Node { return w.byName[name] }
 
 // ClockRate draws a clock's rate, close to 1.
@@ -199,10 +199,11 @@ func (w *World) StartNode(n *Node) {
 	n.Start()
 }
 
-// Good reports whether a switch can keep the chain's data: it is a member, it has the data, and the
-// controller reaches it. The controller may give up an unreachable member at any moment, so such a
-// member counts as failed. It also counts as failed for one lease after it can be reached again,
-// because the controller may give it up for missing answers until its first answer arrives.
+// Good reports whether a switch can preserve the chain's data. Such a switch is a member, has the
+// data, and can be reached by the controller. The controller may give up an unreachable member at
+// any moment, so such a member counts as failed. It also counts as failed for one lease after it
+// can be reached again, because the controller may give it up for missing answers until its first
+// answer arrives.
 func (w *World) Good(n *Node) bool {
 	d := w.Controller().Devices[n.Index]
 	if n.backAt > 0 && w.Loop.Now < n.backAt+w.Store.Record.Config.Lease || w.Loop.Now < n.doubtful {
@@ -218,14 +219,14 @@ func (w *World) Good(n *Node) bool {
 func (w *World) Spare(n *Node) bool {
 	for _, s := range w.Controllers {
 		if s.Alive && s.Saving > 0 {
-			return false // the next members are being decided
+			return false // while a record is being saved, the next members are not known
 		}
 	}
 	return slices.ContainsFunc(w.Nodes, func(x *Node) bool { return x != n && w.Good(x) })
 }
 
-// Isolate cuts a switch off from all controllers, but not from clients; the controllers notice
-// after a while.
+// Isolate cuts a switch off from all controllers, but not from clients. The controllers notice
+// after the duration notice.
 func (w *World) Isolate(n *Node, notice time.Duration) {
 	w.Trace("fault", "%s is cut off from the controller", n.Name)
 	n.Isolated = true

@@ -333,7 +333,7 @@ type watcher struct {
 	mu        sync.Mutex
 	clients   map[string]bool
 	first     int
-	latencies []float64 // in milliseconds
+	latencies []float64 // latencies in milliseconds
 	committed int
 }
 

@@ -97,7 +97,7 @@ func TestLoads(t *testing.T) {
 				script := filepath.Join("../../doors", l.script)
 				args := []string{script, kind, socket, "0.05", "3"}
 				if l.program == "node" {
-					args = append(args, t.TempDir()) // the folder for the load's packages
+					args = append(args, t.TempDir()) // the load stores its packages in this folder
 				}
 				c := exec.CommandContext(ctx, l.program, args...)
 				c.Stdin, c.Env = strings.NewReader("\n"), append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")

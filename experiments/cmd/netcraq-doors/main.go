@@ -88,7 +88,7 @@ const (
 	namespace = "default"
 	key       = "services/barista/leader"
 	valueSize = 64
-	// echoSize is about the size in bytes of a read, and of its answer, as JSON.
+	// echoSize is about the size of a read as JSON, and of its answer, in bytes.
 	echoSize = 128
 )
 

@@ -119,7 +119,7 @@ func serve(ctx context.Context, directory, etcd string, out io.Writer) error {
 	return api.Close()
 }
 
-// echo sends all received bytes back. It shows the cost of the socket alone.
+// echo sends all received bytes back. It measures the cost of only the socket.
 func echo(l net.Listener) error {
 	for {
 		c, err := l.Accept()

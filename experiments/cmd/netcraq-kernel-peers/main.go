@@ -18,7 +18,7 @@ import (
 )
 
 // kinds lists the kinds of packets of NetCRAQ and NetChain that have a counterpart in another
-// store, and answers that pass a switch.
+// store. It also has answers that pass a switch.
 var kinds = []string{programs.CleanRead, programs.WriteHead, programs.WriteReplica, programs.WriteTail,
 	programs.WriteReply}
 

@@ -74,7 +74,7 @@ func (c *common) control() *cobra.Command {
 
 // place is this host's position in the chain's network.
 type place struct {
-	node, head, tail netip.Addr // node is this host's switch
+	node, head, tail netip.Addr // node is the address of this host's switch
 	iface            string
 	source           netip.Addr
 	gateway          [6]byte

@@ -78,7 +78,7 @@ func (c *consumer) pullCompact(ctx context.Context, in io.Reader, out io.Writer,
 		}
 		return err
 	}
-	for i := range c.partitions { // from here on, the broker retains unread records
+	for i := range c.partitions { // from here on, the broker keeps the unread records of these partitions
 		d := nodeapi.ReadData{StreamData: nodeapi.StreamData{Stream: c.stream}, Partition: c.partitions[i],
 			Consumer:   c.name,
 			MaxRecords: 1}

@@ -37,8 +37,8 @@ type followed struct {
 	// put to its answer.
 	Told     spread `json:"told_us"`
 	Answered spread `json:"answered_us"`
-	// After is the time from put's answer, when the writer knows that the write is committed, to
-	// the callback. It is negative if the callback came first.
+	// After is the time from put's answer to the callback. With put's answer, the writer knows that
+	// the write is committed. After is negative if the callback came first.
 	After spread `json:"after_us"`
 }
 
@@ -117,7 +117,7 @@ func (w *follow) once(value string, counts bool) error {
 		select {
 		case t := <-w.calls:
 			if t.value != value {
-				continue // a callback with an earlier value
+				continue // this is the callback of an earlier value
 			}
 			if counts {
 				w.whole = append(w.whole, t.at.Sub(begin))

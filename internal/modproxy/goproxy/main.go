@@ -26,7 +26,7 @@ import (
 // root is the path of the tree's module.
 const root = "github.com/netcraq/netcraq"
 
-// published are the folders of the modules that programs may require.
+// published lists the folders of the modules that programs may require.
 var published = []string{"", "api", "client", "client/etcd", installed}
 
 // installed is the folder of the module whose command go install builds. RELEASING.md says how to

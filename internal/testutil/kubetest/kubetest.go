@@ -72,7 +72,7 @@ func Start(t testing.TB, o Options) *Server {
 	if o.Address == "" {
 		o.Address = "127.0.0.1"
 	}
-	// In a separate namespace, the usual ports are free.
+	// In a network namespace of their own, the servers use their usual ports.
 	at := func(usual string) string {
 		if len(o.Command) == 0 {
 			return testport.Free(t)
@@ -209,7 +209,7 @@ func (s *Server) launch(t testing.TB, o Options, name string, args ...string) (*
 	}
 	done := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // the server's log has the reason
+		_ = cmd.Wait() // if the server fails, its log has the reason
 		close(done)
 	}()
 	t.Cleanup(func() {

@@ -21,7 +21,7 @@ const (
 	PacketIn              // a message on the stream, to the controller
 	Write
 	Read
-	Program // SetForwardingPipelineConfig
+	Program // a call of SetForwardingPipelineConfig
 	Other   // all other messages: GetForwardingPipelineConfig, digests, stream errors, ...
 )
 

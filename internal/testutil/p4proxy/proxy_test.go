@@ -244,8 +244,8 @@ func TestPassesOn(t *testing.T) {
 	}
 }
 
-// TestHolds: other messages overtake those that a rule holds, on the stream and among calls. So do
-// later messages of the same kind, once the rule has caught its maximum.
+// TestHolds: messages that no rule holds overtake held messages, on the stream and among calls.
+// After the rule has caught its maximum, later messages of the same kind overtake them, too.
 func TestHolds(t *testing.T) {
 	s, p, c := start(t)
 	ctx := timeout(t)
@@ -287,7 +287,7 @@ func TestHolds(t *testing.T) {
 	}
 	// The stream and the calls are separate channels. Their order is not guaranteed.
 	s.expect(t, "arbitration", "packet two", "write 8", "write 7", "packet one")
-	if _, err := c.Write(ctx, write(configTable, 9)); err != nil { // the rule has ended
+	if _, err := c.Write(ctx, write(configTable, 9)); err != nil { // the rule has ended, so this Write passes
 		t.Fatal(err)
 	}
 	s.expect(t, "arbitration", "packet two", "write 8", "write 7", "packet one", "write 9")
@@ -374,7 +374,7 @@ func TestStreamOutlivesItsController(t *testing.T) {
 	if _, err := st.Recv(); status.Code(err) != codes.Canceled {
 		t.Errorf("the stream goes on: %v", err)
 	}
-	open(t, ctx, dial(t, p)) // the next controller
+	open(t, ctx, dial(t, p)) // this stream belongs to the next controller
 	time.Sleep(50 * time.Millisecond)
 	s.expect(t, "arbitration", "arbitration")
 	if s.mu.Lock(); s.ended != 0 {
@@ -463,7 +463,7 @@ func TestRandom(t *testing.T) {
 	if n := sum["late"]; n < writes/4 || n > writes*3/5 {
 		t.Errorf("%d of %d late", n, writes)
 	}
-	if _, err := c.Write(ctx, write(configTable, writes)); err != nil { // the rules have ended
+	if _, err := c.Write(ctx, write(configTable, writes)); err != nil { // the rules have ended, so this Write passes
 		t.Error(err)
 	}
 }

@@ -221,7 +221,7 @@ type Chance struct {
 	Share float64 // share of messages to catch, between 0 and 1
 	// Longest is the maximum waiting time of a message. Most wait much less.
 	Longest time.Duration
-	GiveUp  bool // as in Rule
+	GiveUp  bool // as GiveUp in Rule
 }
 
 // Random is a run of rules whose random choices follow from a seed.
