@@ -425,7 +425,7 @@ func (t *taking) queue(ctx context.Context) (leave func(), turn bool, err error)
 			}
 		}
 	}
-	select { // try first without ctx.Done, which would begin a wait in tests
+	select { // first without ctx.Done, because a call of Done counts as the beginning of a wait
 	case <-my:
 		return leave, true, nil
 	default:

@@ -102,7 +102,7 @@ func (o *Owner) lease(ctx context.Context, ns string, millis int) (leaseKey, err
 	if l == nil {
 		return leaseKey{}, nodeapi.Errorf(nodeapi.CodeDraining, "connect again", "the connection is ending")
 	}
-	select { // try first without ctx.Done, which would begin a wait in tests
+	select { // first without ctx.Done, because a call of Done counts as the beginning of a wait
 	case l.turn <- struct{}{}:
 	default:
 		select {
