@@ -43,7 +43,7 @@ type (
 	Result = calls.Result
 	// Session is a session id and the number of its next request.
 	Session = calls.Session
-	// Stats counts packets and calls.
+	// Stats has the counters of packets and calls.
 	Stats = calls.Stats
 )
 
@@ -254,7 +254,7 @@ func (c *Client) Await(ctx context.Context, r Request) Result {
 	return result
 }
 
-// Stats returns the counters.
+// Stats returns the counters of the client.
 func (c *Client) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -37,7 +37,7 @@ func (s staticSessions) Acquire(context.Context, netip.Addr) ([]Session, <-chan 
 
 func (s staticSessions) Release() {}
 
-// SessionLease is a lease on sessions.
+// SessionLease is the controller's grant of sessions for a limited time.
 type SessionLease struct {
 	Name     string
 	Sessions []Session

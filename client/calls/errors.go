@@ -72,9 +72,10 @@ type OpError struct {
 	// client knows about a write").
 	OutcomeUnknown bool
 
-	// Version and Value are the committed state of the key, with ErrCASFailed and, for reads, with
-	// ErrNotFound. Version 0 means that the key was never written. If Found is false, the key has
-	// no value, because it was deleted or never written.
+	// Version, Value and Found are the committed state of the key. They are set if Err is
+	// ErrCASFailed, and for reads also if Err is ErrNotFound. Version 0 means that the key was
+	// never written. If Found is false, the key has no value, because it was deleted or never
+	// written.
 	Version wire.Version
 	Value   []byte
 	Found   bool

@@ -171,7 +171,7 @@ type pendingKey struct {
 	request uint32
 }
 
-// New makes a machine.
+// New makes a Machine. It fails if the configuration is not valid.
 func New(cfg Config) (*Machine, error) {
 	if !cfg.Profile.Valid() {
 		return nil, fmt.Errorf("netcraq client: %w: VALUE_BITS %d", wire.ErrProfile, int(cfg.Profile))
@@ -393,5 +393,5 @@ func (m *Machine) Take() ([]Send, []Completion) {
 // Outstanding returns the number of calls that have not ended.
 func (m *Machine) Outstanding() int { return len(m.calls) }
 
-// Stats returns the counters.
+// Stats returns the counters of the machine.
 func (m *Machine) Stats() Stats { return m.stats }

@@ -63,7 +63,7 @@ func Sessions(c *admin.Client, count int, owner string) client.SessionSource {
 	return client.LeasedSessions(leaser{c}, count, owner)
 }
 
-// leaser leases sessions from the controller.
+// leaser implements client.SessionLeaser with the controller's admin API.
 type leaser struct{ api *admin.Client }
 
 func (l leaser) NewSessions(ctx context.Context, count int, owner string, host netip.Addr) (client.SessionLease,

@@ -14,7 +14,6 @@ type Error = nodeapi.Error
 // Code is the kind of a failure.
 type Code = nodeapi.Code
 
-// These are the kinds of failures.
 const (
 	CodeInvalidArgument  = nodeapi.CodeInvalidArgument
 	CodeTooLarge         = nodeapi.CodeTooLarge

@@ -81,7 +81,7 @@ func (p *pull) request(n, most int) nodeapi.ReadData {
 	return d
 }
 
-// ask sends the request in the background.
+// ask sends the request for the next records of a partition, in the background.
 func (p *pull) ask(n int) {
 	d := p.request(n, 0)
 	d.WaitMillis = waitMillis

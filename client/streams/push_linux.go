@@ -19,7 +19,7 @@ import (
 	"github.com/netcraq/netcraq/client/streams/internal/passing"
 )
 
-// push reads from the node's memory.
+// push is the way of reading that maps the node's memory.
 type push struct {
 	r           *Reader
 	incarnation string
@@ -39,7 +39,7 @@ type push struct {
 	err     error // why the subscription has ended; valid after ended is closed
 }
 
-// part is a mapped partition.
+// part is a partition whose memory is mapped.
 type part struct {
 	number, cell int
 	memory       []byte

@@ -49,7 +49,7 @@ func names() (out []string) {
 	return out
 }
 
-// chosen returns the suites to run.
+// chosen returns the suites that the options select.
 func (o *options) chosen() (out []suite, err error) {
 	for _, name := range o.suites {
 		i := slices.IndexFunc(suites, func(s suite) bool { return s.name == name })

@@ -32,7 +32,7 @@ type action struct {
 	params []field
 }
 
-// control generates a control block.
+// control generates a control block with the given name, for ingress or egress, or as a subcontrol.
 func (g *gen) control(name string, egress, sub bool) *node {
 	b := &body{gen: g, name: name, left: 8 + g.r.IntN(16)}
 	if g.f.Large {

@@ -31,7 +31,7 @@ import (
 	"github.com/netcraq/netcraq/switch/udpmatch/udptest"
 )
 
-// engine is a switch under test.
+// engine is a kind of switch whose results the test compares.
 type engine interface {
 	name() string
 	// load replaces the last program. If the engine does not support the program, the error wraps

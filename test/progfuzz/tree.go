@@ -103,7 +103,7 @@ func (p *Program) removable() (list []*node) {
 func line(text string) *node { return &node{open: text} }
 func keep(text string) *node { return &node{open: text, fixed: true} }
 
-// block makes a piece with content.
+// block makes a piece that contains other pieces.
 func block(open string, kids []*node, close string) *node {
 	return &node{open: open, kids: kids, close: close}
 }

@@ -255,8 +255,8 @@ func text(info *types.Info, e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// list returns the texts of a list or the keys of a map. A variable of the package stands for its
-// value.
+// list returns the strings in a list, or the keys of a map. If the expression is a variable of the
+// package, list uses the variable's value.
 func list(info *types.Info, files []*ast.File, e ast.Expr) (all []string) {
 	switch e := e.(type) {
 	case *ast.CompositeLit:

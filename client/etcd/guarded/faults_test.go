@@ -297,7 +297,7 @@ func TestUnknownOutcome(t *testing.T) {
 	}
 }
 
-// hold delays one transaction.
+// hold is an etcd client that delays a transaction.
 type hold struct {
 	pb.KVClient
 	next    bool

@@ -51,7 +51,8 @@ func (p *pause) next(r Runtime, most time.Duration) time.Duration {
 	return d/2 + time.Duration(r.Jitter()*float64(d)/2)
 }
 
-// guard is a guard that a write of this gateway has put into a slot to make the slot unreadable.
+// guard describes a slot that a write of this gateway has made unreadable, by putting a guard into
+// it.
 type guard struct {
 	key     placedKey
 	lease   int64 // session lease and number that identify the guard

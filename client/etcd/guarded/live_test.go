@@ -354,7 +354,6 @@ func (p *testPlacement) remove(t testing.TB, key string) {
 	}
 }
 
-// until waits until so returns true.
 func until(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	poll.Until(t, 15*time.Second, what, so)

@@ -163,7 +163,7 @@ func (s *Server) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, er
 	if err != nil {
 		return nil, err
 	}
-	if len(w.spans) == 0 { // it only reads
+	if len(w.spans) == 0 { // The transaction only reads.
 		answer, err := s.Etcd.Txn(ctx, w.op.GetRequestTxn())
 		if err != nil {
 			return nil, err

@@ -248,7 +248,6 @@ func (w *world) note(format string, args ...any) {
 
 func (w *world) chance(p float64) bool { return w.r.Float64() < p }
 
-// spawn starts a task.
 func (w *world) spawn(gw *gateway, work func()) {
 	t := &task{gw: gw, turn: make(chan struct{})}
 	w.tasks = append(w.tasks, t)
@@ -291,7 +290,6 @@ func (w *world) run(t *task) {
 	}
 }
 
-// step lets one task run.
 func (w *world) step() {
 	w.now++
 	var ready []*task
@@ -313,7 +311,7 @@ func (w *world) step() {
 	w.check()
 }
 
-// stop ends all tasks.
+// stop ends all tasks of the world.
 func (w *world) stop() {
 	for _, t := range slices.Clone(w.tasks) {
 		w.kill(t)

@@ -36,7 +36,6 @@ func (s *slot) guardedBy(lease int64, number uint64) bool {
 // revision returns the revision in a slot. It is 0 if the slot has no revision.
 func (s *slot) revision() int64 { return max(s.cell.Mod, s.cell.Revision) }
 
-// look reads a slot.
 func (s *Server) look(ctx context.Context, k placement.Key) (slot, error) {
 	b, version, err := s.Slots.Read(ctx, wire.Key(k.ID))
 	if err != nil {

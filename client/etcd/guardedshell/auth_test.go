@@ -34,7 +34,6 @@ func ofWhoever(w whoever) *Everybody {
 	return newEverybody(w, "/netcraq/", newest{}, func() time.Duration { return time.Since(began) })
 }
 
-// newest ignores revisions.
 type newest struct{}
 
 func (newest) Saw(int64) {}

@@ -4,7 +4,6 @@ package placement
 // slot, finds the fault. A gateway then asks the controller to remove the key from the switches.
 type Fault string
 
-// These are the faults.
 const (
 	NoFault Fault = ""
 	// a gateway could not put the value into the slot, because the value is too large

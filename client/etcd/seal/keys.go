@@ -260,7 +260,6 @@ func (k *Keys) Follow(ctx context.Context, etcd Watcher, age time.Duration, log 
 	for ctx.Err() == nil {
 		look()
 		watching, stop := context.WithCancel(clientv3.WithRequireLeader(ctx))
-		// changes since the ring was read
 		news := etcd.Watch(watching, k.name, clientv3.WithRev(k.known()+1))
 		for open := true; open && ctx.Err() == nil; {
 			select {

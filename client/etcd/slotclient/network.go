@@ -98,7 +98,8 @@ func (c *chainSlots) silentAt(now time.Duration) bool {
 	case now < c.until:
 		return true
 	}
-	c.until = now + silentMost // used only if this attempt never reports its result
+	// if this attempt never reports its result, the chain is tried again after silentMost
+	c.until = now + silentMost
 	return false
 }
 

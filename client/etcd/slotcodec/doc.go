@@ -1,5 +1,5 @@
-// Package slotcodec encodes the content of a slot for a placed etcd key (docs/etcd.md). Such a
-// content, a few bytes that all gateways read and write, is called a cell.
+// Package slotcodec encodes the content of a slot for a placed etcd key (docs/etcd.md). This
+// content is called a cell. It has a few bytes, and all gateways read and write it.
 //
 //	clear    1
 //	value    2  mod, mod - create, version, the value to the end

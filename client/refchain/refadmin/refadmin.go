@@ -19,7 +19,7 @@ import (
 	"github.com/netcraq/netcraq/client/refchain"
 )
 
-// Controller is a running controller.
+// Controller is a controller for tests, which serves the admin API.
 type Controller struct {
 	server *httptest.Server
 	start  time.Time

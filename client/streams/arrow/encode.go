@@ -338,5 +338,4 @@ func (e *encoder) record() []byte {
 	return out
 }
 
-// address returns the address of b.
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

@@ -243,7 +243,7 @@ func TestHostileBody(t *testing.T) {
 			le.PutUint16(m[4+2*i:], v)
 		}
 		le.PutUint32(m[16:], 12) // the offset of the list of the table's fields
-		le.PutUint16(m[20:], 4)  // version
+		le.PutUint16(m[20:], 4)  // metadata version of the message
 		m[22] = 1                // the kind of the header, which is a schema
 		le.PutUint32(m[24:], uint32(begin+schema-24))
 		le.PutUint64(m[32:], body)

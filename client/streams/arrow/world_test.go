@@ -118,7 +118,6 @@ func (w *world) files() *Files {
 	return f
 }
 
-// stream creates a stream.
 func (w *world) stream(c *node.Client, name string, config nodeapi.StreamConfig) {
 	w.t.Helper()
 	if _, err := c.OpenStream(soon(w.t), name, &config); err != nil {

@@ -57,15 +57,15 @@ type nodeRun struct {
 	adversaryRun
 	servers  []*lab.NodeServer
 	programs []*node.Client
-	killed   atomic.Int64 // servers
-	stopped  atomic.Int64 // servers
-	moved    atomic.Int64 // keys
-	taken    atomic.Int64 // locks
-	elected  atomic.Int64 // leaders elected
-	permits  atomic.Int64 // permits acquired
-	sighted  atomic.Int64 // leaders, in answers to queries
-	served   atomic.Int64 // instances of services, in answers to queries
-	told     atomic.Int64 // events of watches
+	killed   atomic.Int64 // number of killed servers
+	stopped  atomic.Int64 // number of stopped servers
+	moved    atomic.Int64 // number of moved keys
+	taken    atomic.Int64 // number of acquired locks
+	elected  atomic.Int64 // number of elected leaders
+	permits  atomic.Int64 // number of acquired permits
+	sighted  atomic.Int64 // number of leaders in answers to queries
+	served   atomic.Int64 // number of service instances in answers to queries
+	told     atomic.Int64 // number of events of watches
 }
 
 func nodeAPI(t *testing.T, engine string) {

@@ -17,7 +17,7 @@ import (
 // nodeContest is an object for which programs compete. It is a lock, a leadership or a semaphore.
 type nodeContest struct {
 	t    *testing.T
-	what string // for messages
+	what string // kind of the object, for error messages
 	take func(ctx context.Context, p *node.Client, opts ...node.Option) (*node.Held, error)
 	// lock returns the object to which a token belongs. The object has one holder at a time. For a
 	// semaphore, it is one of the permits.
@@ -29,7 +29,7 @@ type nodeContest struct {
 // counter and writes it back incremented by 1. So an increment is lost only if two holders have the
 // same token.
 type nodeLock struct {
-	name string // for messages
+	name string // name of the object, for error messages
 
 	mu       sync.Mutex
 	holds    []*nodeHold

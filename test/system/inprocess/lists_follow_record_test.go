@@ -129,7 +129,7 @@ func TestListsTellWhatIsOnRecord(t *testing.T) {
 	if got := lists(); len(got) != 1 || got["/x"] != first {
 		t.Errorf("a key that is on record is not listed: %v", got)
 	}
-	// A key moves.
+	// Now a key moves.
 	time.Sleep(200 * time.Millisecond) // the controller moves no key earlier
 	store.hold(func(s *saved.State) bool {
 		return slices.ContainsFunc(s.Directory.Keys, func(k keyspace.Key) bool {

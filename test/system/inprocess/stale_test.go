@@ -121,7 +121,8 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 			}
 		}
 	}
-	// KEY_IDs that were assigned after the copy are not assigned again, and removed keys stay away.
+	// KEY_IDs that were assigned after the old copy was made are not assigned again, and removed
+	// keys stay away.
 	next := add("/next", "new")
 	for _, s := range x.switches[:2] {
 		if keys := s.keys(); len(keys) != 3 || next == later || next == gone {
@@ -131,7 +132,7 @@ func earlierRecord(t *testing.T, fenced, both bool) {
 	if _, err := c.API.Lookup(t.Context(), "/gone"); err == nil {
 		t.Error("a key that was removed is there again")
 	}
-	// Sessions that were leased after the copy are not leased again immediately.
+	// Sessions that were leased after the old copy was made are not leased again immediately.
 	if again, err := c.API.NewSessions(t.Context(), admin.SessionsRequest{Count: 1}); err == nil {
 		t.Errorf("%+v is leased, and %+v may be in use", again.Sessions, leased.Sessions)
 	}

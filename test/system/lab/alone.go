@@ -16,7 +16,7 @@ type Alone struct {
 	cmd     atomic.Pointer[exec.Cmd] // nil while the controller is not running
 }
 
-// StartAlone starts an Alone.
+// StartAlone starts a controller process that keeps its state in files.
 func StartAlone(nw *Network) *Alone {
 	nw.T.Helper()
 	a := &Alone{Network: nw, binary: Built(nw.T, "controlplane/cmd/netcraq-controller")}

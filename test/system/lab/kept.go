@@ -92,13 +92,13 @@ type keptCaller struct {
 	sections []Section
 }
 
-// value returns a unique value.
+// value returns a value that no other call writes.
 func (c *keptCaller) value(name string) string {
 	c.n++
 	return fmt.Sprintf("%s:%s%d.%d", name, c.w.Run, c.id, c.n)
 }
 
-// call makes a random call.
+// call makes a call of a random kind on a name.
 func (c *keptCaller) call(name string) {
 	switch i := c.random.IntN(20); {
 	case i < 8:

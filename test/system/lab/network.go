@@ -154,7 +154,7 @@ func Line(n, lease int) Layout {
 	return l
 }
 
-// Network is a running layout.
+// Network is a running network of real switches and hosts, as a Layout describes it.
 type Network struct {
 	T        *testing.T
 	Layout   Layout

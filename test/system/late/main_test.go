@@ -127,7 +127,6 @@ func specs(kind string, n int, values bool) (all []admin.KeySpec) {
 	return all
 }
 
-// add adds keys to a chain.
 func add(c *lab.Controller, chain string, keys []admin.KeySpec) []admin.Key {
 	c.T.Helper()
 	placed, err := c.API.AddKeys(c.T.Context(), chain, keys)
@@ -142,7 +141,6 @@ func add(c *lab.Controller, chain string, keys []admin.KeySpec) []admin.Key {
 	return placed
 }
 
-// remove removes keys from a chain.
 func remove(c *lab.Controller, chain string, keys []admin.KeySpec) {
 	c.T.Helper()
 	for _, k := range keys {

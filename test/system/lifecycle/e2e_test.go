@@ -45,7 +45,7 @@ func endToEnd(t *testing.T, engine string, count int) {
 		t.Fatalf("%+v", ch)
 	}
 
-	// Add all keys.
+	// The test now adds all keys.
 	value := func(name string) string { return "v:" + name }
 	var specs []admin.KeySpec
 	for i := range count {
