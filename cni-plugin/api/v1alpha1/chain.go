@@ -60,7 +60,7 @@ type NetcraqChainSpec struct {
 	// +optional
 	Slots int32 `json:"slots,omitempty"`
 	// LeaseMillis is the read lease in milliseconds. A switch that is cut off from the controller
-	// stops answering reads within this time. 0 means no lease, under the paper's fail-stop assumption.
+	// stops answering reads within this time. 0 means no lease: the paper's fail-stop assumption.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=60000
 	// +kubebuilder:validation:XValidation:rule="self == 0 || self >= 20",message="a lease is 0 (none) or 20 to 60000 ms"
