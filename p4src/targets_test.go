@@ -33,7 +33,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// realTargets are the switches that run as processes, with their commands.
+// realTargets lists the switches that run as separate processes, with their commands.
 var realTargets = []struct {
 	name    string
 	command func(t *testing.T) []string
@@ -94,9 +94,9 @@ func buildSwitch(t *testing.T) string {
 	return bin
 }
 
-// TestTargets runs the scenarios on real switches: processes with network interfaces, driven over
-// P4Runtime. Their transcripts must equal those that the interpreter wrote, so netcraq-switch and
-// BMv2 send the same packets as the interpreter.
+// TestTargets runs the scenarios on real switches, which are processes with network interfaces and
+// a P4Runtime server. Their transcripts must equal the interpreter's transcripts. So netcraq-switch
+// and BMv2 send the same packets as the interpreter.
 func TestTargets(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for network namespaces and raw sockets")
@@ -127,20 +127,21 @@ type process struct {
 	client    *p4rt.Client
 	info      *p4rt.Info
 	installed map[string]bool
-	sockets   map[uint32]int // by port: AF_PACKET socket on the other end of its veth pair
+	sockets   map[uint32]int // the AF_PACKET socket on the other end of each port's veth pair
 	process   *os.Process
 
 	mu      sync.Mutex
-	packets []output // packet-ins since the last send
+	packets []output // packet-ins since the last call of send
 }
 
 var targetPorts = []uint32{1, 2, 3, 4, 5, 6, 9}
 
-// A packet is over when nothing more has come out of a switch for `quiet`, or nothing at all for
-// `silent`. The switches need less than a millisecond, but on a busy machine a switch's thread may
-// have to wait after it has counted the packet. If the number of frames is known, the test waits up
-// to `late` for them, and then `surplus` for a frame too many. A frame that comes later than that
-// counts as an output of the next packet, and fails the test there.
+// A packet counts as processed when the switch has sent no frame for the time `quiet` after the
+// last frame, or no frame at all for the time `silent`. The switches need less than a millisecond,
+// but on a busy machine a switch's thread may be delayed after it has counted the packet. If the
+// number of expected frames is known, the test waits for them up to the time `late`, and then waits
+// the time `surplus` for a frame too many. A frame that arrives even later counts as an output of
+// the next packet, and the test fails there.
 const (
 	quiet   = 20 * time.Millisecond
 	silent  = 80 * time.Millisecond
@@ -148,20 +149,20 @@ const (
 	surplus = 4 * time.Millisecond
 )
 
-// unknown is a number of expected frames that nobody knows.
+// unknown stands for a number of expected frames that the test does not know.
 const unknown = -1
 
-// mirrored is a real switch with an interpreter that gets the same configuration and frames. So
-// mirrored knows how many frames to wait for.
+// mirrored is a real switch together with an interpreter that gets the same configuration and
+// frames. The interpreter's output shows for how many frames mirrored must wait.
 type mirrored struct {
 	waiting
 	beside *interpreter
 }
 
-// waiting is a device that can wait for a given number of frames.
+// waiting is a device that can wait for an expected number of frames.
 type waiting interface {
 	device
-	// sendFor is like send, but expects that many frames, or an unknown number.
+	// sendFor is like send, but waits for the expected number of frames. It may be unknown.
 	sendFor(port uint32, frame []byte, expected int) ([]output, error)
 }
 
@@ -199,8 +200,8 @@ func startTarget(t *testing.T, command []string, profile int) device {
 	check(t, err)
 	p := &process{info: info, installed: map[string]bool{}, sockets: map[uint32]int{}}
 
-	// This thread is in the namespace until the end of this function. The namespace exists as long
-	// as the switch and the sockets.
+	// This thread stays in the namespace until the function returns. Afterwards the switch and the
+	// sockets keep the namespace alive.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	home, err := netns.Get()
@@ -211,8 +212,8 @@ func startTarget(t *testing.T, command []string, profile int) device {
 	defer func() { check(t, netns.Set(home)) }()
 	t.Cleanup(func() { space.Close() })
 	for _, file := range []string{"all", "default"} {
-		// Fewer frames from the kernel itself. If this fails, neighbour discovery is filtered
-		// below.
+		// Disable IPv6 to reduce the number of frames that the kernel itself sends. If this fails,
+		// the neighbour discovery packets are filtered below.
 		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+file+"/disable_ipv6", []byte("1"), 0)
 	}
 	loopback, err := netlink.LinkByName("lo")
@@ -296,7 +297,7 @@ func startTarget(t *testing.T, command []string, profile int) device {
 	check(t, err)
 	_, err = p.client.EnsurePipeline(ctx, pipeline)
 	check(t, err)
-	time.Sleep(100 * time.Millisecond) // BMv2 is busy for a moment after it has confirmed the program
+	time.Sleep(100 * time.Millisecond) // BMv2 stays busy for a moment after it has confirmed the program
 	return p
 }
 
@@ -309,7 +310,7 @@ func check(t *testing.T, err error) {
 
 func htons(v uint16) uint16 { return v<<8 | v>>8 }
 
-// dialIn connects from within a network namespace.
+// dialIn connects to an address from within a network namespace.
 func dialIn(ctx context.Context, space netns.NsHandle, address string) (net.Conn, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -374,7 +375,8 @@ func (p *process) rate(port uint32, packets int64) error {
 	if err != nil {
 		return err
 	}
-	// As packetsAtOnce: the meter never refills. EncodeMeter would take a rate of 0 for no limit.
+	// Like packetsAtOnce, this meter never refills. EncodeMeter is not used, because it takes a
+	// rate of 0 for no limit.
 	config := e.GetMeterEntry().Config
 	config.Cir, config.Pir = 0, 0
 	return p.client.Write(context.Background(), p4rt.Modify(e))
@@ -396,7 +398,7 @@ func (p *process) send(port uint32, frame []byte) ([]output, error) {
 	return p.sendFor(port, frame, unknown)
 }
 
-// sendFor implements waiting.
+// sendFor implements the interface waiting.
 func (p *process) sendFor(port uint32, frame []byte, expected int) ([]output, error) {
 	before, err := p.events()
 	if err != nil {
