@@ -42,7 +42,7 @@ func (f *fakes) topology(change func(topologytest.Object)) *topology.Topology {
 	return t
 }
 
-// until waits until ok returns true for the controller.
+// until waits until the function ok returns true.
 func until(t *testing.T, c *controller.Controller, what string, ok func() bool) {
 	t.Helper()
 	poll.Until(t, 60*time.Second, what, ok, func() string { return eventText(c) })

@@ -176,8 +176,8 @@ func (c *Chain) slotsNow(ctx context.Context, at *Switch, keys []Key) ([]version
 }
 
 // write sends one key's write through the chain until the tail answers. It writes a tombstone if
-// value is nil. was is the head's former content. With errNoSlot, the returned version is one above
-// all versions that the key has had.
+// value is nil. The parameter was holds the head's former content. With errNoSlot, the returned
+// version is one above all versions that the key has had.
 //
 // The write is a CAS on the version that the slot has. A copy of a request of this or an earlier
 // attempt may arrive late, at the switch that is the head at that time. Late copies do no harm.

@@ -311,8 +311,8 @@ type step struct {
 	do      func()
 }
 
-// call carries out a step at the switch. then is told whether the step was carried out, or may not
-// have been.
+// call carries out a step at the switch. The function then learns whether the step was carried out,
+// or may not have been.
 func (d *Device) call(x step, then func(error)) {
 	if !d.connected {
 		then(errConnection)
