@@ -86,7 +86,7 @@ func TestReplay(t *testing.T) {
 	}
 	defer conn.Close()
 	r, err := Run(context.Background(), Config{Conn: conn, Trace: trace, Export: export, Speed: 100, Fill: true,
-		Warm: time.Minute, Limit: 5 * time.Second})
+		Warm: time.Minute, Limit: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,8 +25,8 @@ type Mutant struct {
 	shows string
 	// Scenario is the file in testdata that shows the violation, if random faults seldom cause it.
 	Scenario string
-	// tells is the answer to a client that reveals the mutant in its scenario. It is set if the
-	// answer is not a violation by itself.
+	// tells is the line of the scenario's timeline that shows the mutant. It is set if that line is
+	// not a violation that the simulator names in "shows".
 	tells string
 	// Implied is the reason why the simulator must find no violation, although the model, whose
 	// controller works differently, finds one.

@@ -160,7 +160,7 @@ func init() {
 	program("SYNC_ANYWAY", "SYNC writes only what is newer", func(e *edit) {
 		commits(e, func(old any) any { return or(old, equal(op, opSync)) })
 	})
-	All = append(All, &Mutant{ID: "NO_ACK_HOP", Rule: "an ACK does not go far among switches of another epoch than its own", own: true, program: func(e *edit) {
+	All = append(All, &Mutant{ID: "NO_ACK_HOP", Rule: "an ACK does not go far among switches of another epoch than its own", own: true, Scenario: "ack_storm", tells: "a storm of packets:", program: func(e *edit) {
 		e.when("reply.p4", "meta.chain.epoch != hdr.netcraq.epoch", 1, never)
 	}})
 	// These rules concern the contents of notifications to a watching server, or keep watches from
