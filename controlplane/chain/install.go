@@ -229,7 +229,8 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 	m.step(now)
 }
 
-// countEpochs reports how many epochs are used, at one half and at each further eighth.
+// countEpochs reports the number of used epochs when half of all epochs are used, and at each
+// further eighth.
 func (m *Machine) countEpochs(was, is uint16) {
 	const eighth = (MaxEpoch + 1) / 8
 	if is >= 4*eighth && is/eighth != was/eighth {
