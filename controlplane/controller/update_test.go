@@ -180,7 +180,7 @@ func TestUpdateMistakes(t *testing.T) {
 }
 
 // TestUpdateSwitches: a switch joins, gets its routes, and becomes a member of the chain. Another
-// one leaves, the chain continues without it, and its connection is closed.
+// switch leaves, the chain continues without it, and its connection is closed.
 func TestUpdateSwitches(t *testing.T) {
 	f := newFakes(t, nil)
 	c, stop := f.start()

@@ -137,7 +137,8 @@ func (w *Writes) todo(had []versions, err error) (todo []int) {
 	return todo
 }
 
-// gave notes the version that the head gave to a key's write, or the reason why there is none.
+// gave notes the version that the head gave to a key's write, or the reason why there is no
+// version.
 func (w *Writes) gave(i int, version wire.Version, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,7 +148,7 @@ func (w *Writes) gave(i int, version wire.Version, err error) {
 }
 
 // settled notes that a key's write is committed at all members. If err is not nil, it notes why the
-// write is not.
+// write is not committed.
 func (w *Writes) settled(i int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -342,8 +342,8 @@ func (d *Device) call(x step, then func(error)) {
 	d.deadline(c, number, x.channel)
 }
 
-// read calls one n times at the switch, even if this controller is not primary there. Packets pass
-// between the calls.
+// read calls the function one at the switch, n times, even if this controller is not primary there.
+// Packets pass between the calls.
 func (d *Device) read(n int, one func(i int), then func(error)) {
 	if !d.connected {
 		then(errConnection)
