@@ -91,7 +91,7 @@ const (
 	DiceWorker
 )
 
-// NewDice begins a stream of a seed.
+// NewDice begins one of the streams of random numbers that follow from a seed.
 func NewDice(seed, stream uint64) Dice { return Dice{rand.New(rand.NewPCG(seed, stream))} }
 
 // Chance returns true with probability p.

@@ -596,7 +596,7 @@ func (n *Node) place(planned ops.Entry, insert bool) {
 	}
 }
 
-// checkAlias records an entry that opens a slot's alias to others than the controller.
+// checkAlias records an entry that opens a slot's alias to anyone but the controller.
 func (w *World) checkAlias(n *Node, planned ops.Entry) {
 	for _, k := range w.Store.Dir.Keys {
 		if want := tableplan.AliasEntry(k); k.Alias == planned.ID && want != planned && len(w.Contradicted) == 0 {
