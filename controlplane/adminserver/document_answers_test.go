@@ -160,7 +160,7 @@ func (f *filled) AddKeys(context.Context, string, []admin.KeySpec) ([]admin.Key,
 	return []admin.Key{key}, err
 }
 
-// SetRule may answer with nil, as for a prefix.
+// SetRule may return nil, as it does for the rule of a prefix.
 func (f *filled) SetRule(context.Context, admin.PlacementRule) (*admin.PlacementKey, error) {
 	return valueOf[*admin.PlacementKey](f)
 }

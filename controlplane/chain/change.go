@@ -66,7 +66,7 @@ func (m *Machine) Propose(now Time, op OpID, ch Change) {
 
 // settleFor ends an operation that leaves the chain's configuration as it is. If members are
 // missing and wanted is not nil, wanted becomes the list of intended members, so the chain no
-// longer waits for the missing ones.
+// longer waits for the missing members.
 func (m *Machine) settleFor(now Time, op OpID, wanted []string) {
 	if wanted != nil && len(m.missing()) > 0 {
 		m.wanted, m.short, m.unsaved = wanted, false, true

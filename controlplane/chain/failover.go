@@ -76,7 +76,8 @@ func (m *Machine) givenUp(sw string) bool {
 	return m.persisting != nil && m.persisting.op == 0 && m.cfg.IsMember(sw) && !m.persisting.config.IsMember(sw)
 }
 
-// failover continues without the members that have failed or are leaving, as long as one is left.
+// failover continues without the members that have failed or are leaving, as long as a member is
+// left.
 func (m *Machine) failover(now Time) {
 	if !m.decided {
 		return

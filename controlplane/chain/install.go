@@ -16,8 +16,8 @@ const retry = 500 * time.Millisecond
 type change struct {
 	config Config // zero while a recovery erases the joiner
 	op     OpID   // the operation that requested the change; 0 if the machine requested it
-	// then is the configuration that begins when the chain has drained, or nil if none follows. It
-	// gets its epoch when it begins. Until then config freezes the head.
+	// The configuration `then` begins when the chain has drained, and gets its epoch at that time.
+	// Until it begins, config freezes the head. The field is nil if no configuration follows.
 	then    *Config
 	seq     uint64 // sequence number of the change's Persist or Erase
 	retryAt Time   // when to repeat a failed Persist; 0 if a Persist is under way or done
@@ -32,7 +32,7 @@ type change struct {
 	// own is a change by the machine itself that an operator's change has overtaken. The machine
 	// continues with own if the operator's change cannot be recorded.
 	own *change
-	// by is the deadline for emptying the joiner.
+	// The joiner must have been emptied by this time.
 	by Time
 }
 
@@ -229,7 +229,8 @@ func (m *Machine) Persisted(now Time, seq uint64, err error) {
 	m.step(now)
 }
 
-// countEpochs reports how many epochs are used, at one half and at each further eighth.
+// countEpochs reports the number of used epochs when half of all epochs are used, and at each
+// further eighth.
 func (m *Machine) countEpochs(was, is uint16) {
 	const eighth = (MaxEpoch + 1) / 8
 	if is >= 4*eighth && is/eighth != was/eighth {

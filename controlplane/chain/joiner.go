@@ -40,8 +40,9 @@ func (m *Machine) joinerLease() time.Duration {
 	return min(max(m.cfg.Lease, leastLease), mostLease)
 }
 
-// askEvery is the time between two LEASEs that probe a joiner. If writes pass the joiner, or will
-// once it has its part, they wait for it, in total at most for the length of a lease.
+// askEvery returns the time between two LEASEs that probe a joiner. The time is halved if writes
+// pass the joiner, or will pass it once it has its part, because these writes wait for the joiner.
+// In total, they wait at most for the length of a lease.
 func (m *Machine) askEvery() time.Duration {
 	if c := m.change; m.cfg.Filling || c != nil && c.joiner != "" && c.stage == joining {
 		return m.joinerLease() / (2 * renewals)

@@ -211,8 +211,8 @@ func (m *Machine) shorten(now Time) {
 	m.longer, m.longerUntil = max(m.cfg.Lease, m.longest(now)), max(m.longerUntil, now+margin(m.cfg.Lease))
 }
 
-// longest returns the longest lease that a switch can still hold from before leases were shortened.
-// It returns 0 if there is none.
+// longest returns the longest lease that a switch can still hold. It may be a lease that was given
+// before leases were shortened. It returns 0 if there is none.
 func (m *Machine) longest(now Time) time.Duration {
 	if now >= m.longerUntil {
 		return 0

@@ -48,9 +48,9 @@ type Options struct {
 	PriorLeaseBound time.Duration
 	// Record is an earlier controller's record, nil if there is none.
 	Record *Record
-	// Doubt is how long after the start the machine waits for all members of Record before it acts
-	// on it. The record may be out of date, which a later epoch at any of them shows. It is 0 if
-	// the record is known to be the last one.
+	// Doubt is how long after its start the machine waits for all members of Record before it acts
+	// on Record. Record may be out of date. A later epoch at any member shows that. Doubt is 0 if
+	// Record is known to be the last record.
 	Doubt time.Duration
 	// Rejoin decides when lost members are brought in again. With the zero Policy, they never are.
 	Rejoin rejoin.Policy

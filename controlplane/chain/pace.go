@@ -40,8 +40,8 @@ func (m *Machine) given(now Time) time.Duration {
 	return m.cfg.Lease
 }
 
-// took notes that something that leases wait for took d. If d is more than most, a fraction of a
-// short lease, short leases are not possible for now.
+// took notes that a step for which leases wait has taken the time d. If d is longer than most,
+// which is a fraction of a short lease, short leases are not possible for now.
 func (m *Machine) took(now Time, d, most time.Duration) {
 	if m.o.ShortLease == 0 || d <= most {
 		return

@@ -17,12 +17,12 @@
 //
 // One goroutine (run) owns the machines, the directory and the sessions; no other goroutine touches
 // them. Slow work (P4Runtime requests, packets that expect answers) happens on other goroutines,
-// which post the result to the first one as a function to run. Each switch has one worker, so
+// which post the result to that goroutine as a function to run. Each switch has one worker, so
 // writes to one switch happen in the order in which they were decided.
 //
 // The topology can change while the controller runs (Update). A topology becomes a network: a value
 // that is replaced as a whole and is otherwise immutable, except for the routes around lost
-// switches. So workers see either the old or the new one.
+// switches. So workers see either the old or the new network.
 //
 // The controller can be killed and started again at any time. It reads what the switches hold,
 // compares it with what they should hold, and writes the difference, which is usually nothing. It

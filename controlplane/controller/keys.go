@@ -17,7 +17,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/keyspace"
 )
 
-// stateTimeout bounds one read of a key for which a person waits. Clients wait 2 s.
+// stateTimeout bounds one read of a key when a person waits for the result. Clients wait 2 s.
 const stateTimeout = time.Second
 
 // keyOperation adds or removes some keys of a chain. chain.Machine decides on the steps, and
@@ -45,8 +45,8 @@ type newKey struct {
 	name  string
 	id    *wire.Key
 	value []byte // nil: no value; the key reads NOT_FOUND until a client writes it
-	// may returns why the key must not be added, or nil if it may be added. It is called in the
-	// same step as the addition to the directory.
+	// The function may returns the reason why the key must not be added, or nil if there is none.
+	// It is called in the same step as the addition to the directory.
 	may func() error
 	// maker names the requester, whose number of keys is limited. It is "" for a requester without
 	// a limit.

@@ -44,8 +44,8 @@ func (c *Controller) reroute(kind string, about *device, why string) {
 	}
 }
 
-// afterOthers calls then when the other switches have finished their submitted jobs, or after a
-// second.
+// afterOthers calls the function then when all other switches have finished their submitted jobs,
+// or after a second.
 func (c *Controller) afterOthers(d *device, then func()) {
 	var once sync.Once
 	start := func() { once.Do(then) }

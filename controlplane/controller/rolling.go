@@ -89,7 +89,7 @@ func (c *Controller) roll(ctx context.Context) {
 }
 
 // toRoll returns the next switch to load the program into. If it returns nil, either no switch is
-// left, or waits says why loading must wait.
+// left, or the result waits says why loading must wait.
 func (c *Controller) toRoll(r *rolling) (next *device, waits string) {
 	r.owed = slices.DeleteFunc(r.owed, c.returned)
 	if len(r.owed) > 0 {
@@ -142,7 +142,7 @@ func (c *Controller) returned(x rolled) bool {
 }
 
 // nextToRoll returns a switch to load the program into now. If it returns nil, either no switch is
-// left, or waits says why loading must wait.
+// left, or the result waits says why loading must wait.
 func (c *Controller) nextToRoll() (d *device, waits string) {
 	if c.deposed != "" || !c.leads() {
 		return nil, ""

@@ -609,7 +609,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestState: the file is replaced atomically, and a broken file is not treated as an empty one.
+// TestState: the file is replaced atomically, and a broken file is not treated as an empty file.
 func TestState(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.json")
 	f := saved.File(path)

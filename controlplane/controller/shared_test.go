@@ -85,7 +85,7 @@ func (f *fakes) epoch(i int, chain uint8) (epoch uint16) {
 }
 
 // answerLeases makes a switch answer LEASEs according to its chain_config entry. It answers other
-// packets by calling also.
+// packets by calling the function also.
 func (f *fakes) answerLeases(i int, also func(wire.Packet) *wire.Packet) {
 	born := time.Now().Add(-time.Minute)
 	answering(f.servers[i], func(p wire.Packet) *wire.Packet {

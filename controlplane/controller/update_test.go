@@ -42,7 +42,7 @@ func (f *fakes) topology(change func(topologytest.Object)) *topology.Topology {
 	return t
 }
 
-// until waits until ok returns true for the controller.
+// until waits until the function ok returns true.
 func until(t *testing.T, c *controller.Controller, what string, ok func() bool) {
 	t.Helper()
 	poll.Until(t, 60*time.Second, what, ok, func() string { return eventText(c) })
@@ -180,7 +180,7 @@ func TestUpdateMistakes(t *testing.T) {
 }
 
 // TestUpdateSwitches: a switch joins, gets its routes, and becomes a member of the chain. Another
-// one leaves, the chain continues without it, and its connection is closed.
+// switch leaves, the chain continues without it, and its connection is closed.
 func TestUpdateSwitches(t *testing.T) {
 	f := newFakes(t, nil)
 	c, stop := f.start()

@@ -24,8 +24,8 @@ func minorFrom(t *testing.T, add int) string {
 }
 
 // TestVersions: each member of a chain is shown with the version that its switch reports. The
-// chain's status and an event warn about two versions that are not tested together, until one is
-// replaced.
+// chain's status and an event warn about two versions that are not tested together, until one of
+// the two is replaced.
 func TestVersions(t *testing.T) {
 	next, far := minorFrom(t, 1)+"-rc1", minorFrom(t, 2)
 	f := newFakes(t, nil)

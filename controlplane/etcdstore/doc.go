@@ -25,7 +25,7 @@
 // contacted accepts nothing from an earlier leader.
 //
 // A deposed leader could still give leases on reads to switches that the new leader cannot reach. A
-// leader gives leases only if etcd has confirmed within the last Leading that it leads (Term.Led).
-// A new leader assumes that its predecessor continued for that long after the election
-// (controller.Options.Leading).
+// leader gives leases only if etcd has confirmed, within the duration Leading, that it leads
+// (Term.Led). A new leader assumes that its predecessor continued for the same duration after the
+// election (controller.Options.Leading).
 package etcdstore

@@ -211,8 +211,8 @@ func (m *Image) keyChanges(keys []keyspace.Key, encode func(any) string) [][]Cha
 // groups collects changes. Changes that touch the same name or slot form a group.
 type groups struct {
 	changes []Change
-	// of is a union-find structure. It holds, for each change, another change of its group. For the
-	// root of a group, it holds the change itself.
+	// This slice is a union-find structure. It holds, for each change, another change of its group.
+	// For the root of a group, it holds the change itself.
 	of []int
 	by map[string]int // for each name and slot, one of the changes that touch it
 }

@@ -1,6 +1,6 @@
 // Package keyspace tracks which keys are in the network. A key has a name (an etcd key, or any
-// other), a KEY_ID on the wire, and a slot in the switches' registers. It keeps this data only in
-// memory. The controller's Store saves it, in a file or in etcd.
+// other), a KEY_ID on the wire, and a slot in the switches' registers. The package keeps this data
+// only in memory. The controller's Store saves it, in a file or in etcd.
 //
 // A KEY_ID consists of the chain's number (8 bits) and a counter (24 bits). A number is not reused
 // until all numbers have been used. The reason is that a client may still know a removed key by its

@@ -54,8 +54,8 @@ func actionKey(te *v1.TableEntry) string {
 	return fmt.Sprintf("%d %s", a.ActionId, strings.Join(params, " "))
 }
 
-// DiffEntries returns the updates that turn a switch's entries into the wanted ones. Insertions and
-// modifications come first, in the order of want. Deletions follow, in the order of have. Equal
+// DiffEntries returns the updates that turn a switch's entries into the wanted entries. Insertions
+// and modifications come first, in the order of want. Deletions follow, in the order of have. Equal
 // entries need no update.
 func DiffEntries(have, want []*v1.TableEntry) []*v1.Update {
 	old := map[string]*v1.TableEntry{}
@@ -84,8 +84,8 @@ func DiffEntries(have, want []*v1.TableEntry) []*v1.Update {
 	return append(updates, deletions...)
 }
 
-// DiffGroups returns the updates that turn a switch's multicast groups into the wanted ones. change
-// has the insertions and modifications, and remove has the deletions.
+// DiffGroups returns the updates that turn a switch's multicast groups into the wanted groups.
+// change has the insertions and modifications, and remove has the deletions.
 func DiffGroups(have, want []Group) (change, remove []*v1.Update, err error) {
 	old := map[uint32]Group{}
 	for _, g := range have {

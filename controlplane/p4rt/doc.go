@@ -12,11 +12,12 @@
 //     batches other than CONTINUE_ON_ERROR, group ids from 32768 on, and the port 0 in a replica's
 //     `port`. The client therefore sends replicas with the older `egress_port`, which every target
 //     accepts, and understands both fields when it reads.
-//   - It answers a read of one absent multicast group with NOT_FOUND, so groups are always read by
-//     wildcard.
-//   - It cannot reconcile a program with counters, and stops in the middle of trying (see
-//     EnsurePipeline).
-//   - It accepts the unchanged BMv2 JSON as p4_device_config, so the client sends that.
+//   - simple_switch_grpc answers a read of one absent multicast group with NOT_FOUND, so groups are
+//     always read by wildcard.
+//   - simple_switch_grpc cannot reconcile a program with counters, and stops in the middle of
+//     trying (see EnsurePipeline).
+//   - simple_switch_grpc accepts the unchanged BMv2 JSON as p4_device_config, so the client sends
+//     that.
 //   - A default entry is only ever MODIFYed (section 9.1.6). Modifying it without an action
 //     restores the program's own default.
 //   - P4Runtime does not specify when a server checks the election id of a Write. netcraq-switch

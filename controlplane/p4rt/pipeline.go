@@ -60,7 +60,7 @@ func NewPipeline(info *Info, deviceConfig []byte) (*Pipeline, error) {
 		return nil, fmt.Errorf("encoding the P4Info: %w", err)
 	}
 	h := sha256.New()
-	// the length keeps a byte from moving from one part to the other
+	// Hash the length, too, so that the boundary between the two parts counts.
 	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b))))
 	h.Write(b)
 	h.Write(deviceConfig)

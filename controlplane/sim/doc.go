@@ -30,9 +30,10 @@
 // change switches by the real procedures of controlplane/chain/ops, run as coroutines over
 // simulated connections. Package trouble draws a seed's schedule and causes its faults. Package
 // mutants removes rules, one at a time, to check that the simulator notices. This package puts the
-// parts together: run.go runs a seed, settle.go ends its faults and waits for everything to become
-// whole, many.go runs many seeds, hunt.go finds out how many seeds it takes to notice a mutant.
-// testdata has the cases of docs/protocol.md, "Changing a chain", one by one, as scenarios to read.
+// parts together: run.go runs a seed, settle.go ends its faults and waits until the chain is
+// complete and consistent, many.go runs many seeds, hunt.go finds out how many seeds it takes to
+// notice a mutant. testdata has the cases of docs/protocol.md, "Changing a chain", one by one, as
+// scenarios to read.
 //
 // A failing seed prints the command that runs it again and shows its timeline.
 package sim

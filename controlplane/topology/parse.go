@@ -199,8 +199,8 @@ func (p *parser) err() error {
 	return errors.Join(out...)
 }
 
-// add notes a mistake at a path, such as "switches[2].address". what is the name of the object,
-// such as "s3".
+// add notes a mistake at a path, such as "switches[2].address". The parameter what is the name of
+// the object, such as "s3".
 func (p *parser) add(path, what, format string, args ...any) {
 	line := p.lines[path]
 	for at := path; line == 0 && at != ""; { // for a missing field, use the line of the object that contains it

@@ -65,7 +65,8 @@ func Operations(history []Call) (ops []porcupine.Operation) {
 	return ops
 }
 
-// model returns a porcupine model of a kind of state. of returns the partition of a call.
+// model returns a porcupine model of a kind of state. The function of returns the partition of a
+// call.
 func model[State any, Of comparable](initially State, step func(State, Call) (bool, State),
 	of func(Call) Of) porcupine.Model {
 	return porcupine.Model{

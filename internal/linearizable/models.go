@@ -118,7 +118,7 @@ func (s name) step(x Call) (bool, name) {
 	switch {
 	case x.Op == Add && s.key == 0:
 		return true, name{key: x.Key, Register: someVersion("", false)}
-	case x.Op >= Add && !here: // a change without an end may come after all other calls
+	case x.Op >= Add && !here: // a change that has not ended may take effect after all other calls
 		return x.Unknown || x.Op == Clear, s
 	case x.Op == Add:
 		return false, s

@@ -191,8 +191,8 @@ func (c *Chain) catchUp(ctx context.Context, epoch uint16, donor, to *Switch, ke
 	return written, round, differed, nil
 }
 
-// missed returns the donor's content that another switch lacks, or has only in an older version,
-// accepted or not.
+// missed returns the donor's content that another switch lacks, or of which the switch has accepted
+// only an older version.
 func missed(donor, other look) *difference {
 	d := &difference{}
 	for i, k := range donor.keys {

@@ -40,8 +40,9 @@ func InUse(dir *keyspace.Directory, chain uint8) bool {
 	return slices.ContainsFunc(dir.Chain(chain), func(k Key) bool { return k.State != keyspace.Adding && !k.Undone })
 }
 
-// Unfinished returns the keys of a chain that an earlier controller left unfinished. back are the
-// keys that it was moving away, which must be put back. out are the keys that must be removed.
+// Unfinished returns the keys of a chain that an earlier controller left unfinished. The result
+// back holds the keys that it was moving away, which must be put back. The result out holds the
+// keys that must be removed.
 func Unfinished(dir *keyspace.Directory, chain uint8) (back, out []Key) {
 	for _, k := range dir.Chain(chain) {
 		old, moves := dir.ByName(k.FinalName())

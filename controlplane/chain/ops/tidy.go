@@ -45,8 +45,8 @@ func Tidied(untidy map[string]bool, c chain.Config) map[string]bool {
 // Former selects the key_index entries that must be deleted from a switch before it becomes a
 // member. They belong to keys that were removed, or have moved away, while the switch was out of
 // the chain or out of reach. Keys are removed only from members, and a chain without keys accepts a
-// switch as it is. had is the switch's role in its present configuration, chain.None if it has
-// none. keys are the chain's, and used reports which KEY_IDs were ever given
+// switch as it is. The parameter had is the switch's role in its present configuration, or
+// chain.None if it has none. keys are the chain's, and used reports which KEY_IDs were ever given
 // (keyspace.Directory.Used).
 //
 // If a switch has no part, none of its entries count. A switch that was cut off still has its part

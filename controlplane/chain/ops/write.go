@@ -137,7 +137,8 @@ func (w *Writes) todo(had []versions, err error) (todo []int) {
 	return todo
 }
 
-// gave notes the version that the head gave to a key's write, or the reason why there is none.
+// gave notes the version that the head gave to a key's write, or the reason why there is no
+// version.
 func (w *Writes) gave(i int, version wire.Version, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,7 +148,7 @@ func (w *Writes) gave(i int, version wire.Version, err error) {
 }
 
 // settled notes that a key's write is committed at all members. If err is not nil, it notes why the
-// write is not.
+// write is not committed.
 func (w *Writes) settled(i int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -176,8 +177,8 @@ func (c *Chain) slotsNow(ctx context.Context, at *Switch, keys []Key) ([]version
 }
 
 // write sends one key's write through the chain until the tail answers. It writes a tombstone if
-// value is nil. was is the head's former content. With errNoSlot, the returned version is one above
-// all versions that the key has had.
+// value is nil. The parameter was holds the head's former content. With errNoSlot, the returned
+// version is one above all versions that the key has had.
 //
 // The write is a CAS on the version that the slot has. A copy of a request of this or an earlier
 // attempt may arrive late, at the switch that is the head at that time. Late copies do no harm.

@@ -6,8 +6,8 @@
 // switch in takes three epochs (two, if it fails), and losing it again takes one. A switch that
 // comes and goes would use them up in two weeks if it were brought in each time after three
 // seconds. So the required time is twice as long the second time, and four times as long from the
-// third time on. So if a machine is overloaded for a minute, its chains are complete soon after.
-// From the eighth time on the required time doubles each time, up to an hour.
+// third time on. This suits a machine that is overloaded for a minute, because its chains are
+// complete soon after. From the eighth time on the required time doubles each time, up to an hour.
 //
 // A chain's machine (package chain) brings in the switches that it has lost. The operator of a
 // cluster (cni-plugin/kube), which itself decides which nodes are members, uses the same Tracker.

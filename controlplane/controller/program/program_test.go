@@ -12,7 +12,7 @@ import (
 )
 
 // TestProgramOfAnotherVersion: a controller refuses to start with a program that lacks an action
-// which it writes. The error names the missing action and the existing ones.
+// that the controller writes. The error names the missing action and the program's actions.
 func TestProgramOfAnotherVersion(t *testing.T) {
 	json, text, err := p4src.Compiled(128)
 	if err != nil {

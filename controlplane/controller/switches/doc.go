@@ -14,7 +14,7 @@
 // (contents.go) and reads it again in each connection. It trusts nothing from an earlier
 // connection, because the switch may have been restarted between the two.
 //
-// setup.go prepares a newly connected switch. install.go installs its part of a chain's
+// setup.go prepares a newly connected switch. install.go installs a switch's part of a chain's
 // configuration, in an order in which no packet is handled wrongly meanwhile. keys.go, watches.go
 // and refresh.go update the entries that depend on keys, watches and routes. program.go handles
 // switches that run an earlier or later program for now. requests.go and target.go exchange packets

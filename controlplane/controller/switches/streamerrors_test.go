@@ -7,7 +7,7 @@ import (
 )
 
 // TestStreamErrors: if many errors come at once, one error per second is reported, with the number
-// of the errors that were not.
+// of the errors that were not reported.
 func TestStreamErrors(t *testing.T) {
 	var s streamErrors
 	flood := errors.New("s1: FailedPrecondition: no pipeline")

@@ -92,7 +92,7 @@ func (r *rig) entries() map[string]wire.Key {
 	return out
 }
 
-// until waits until so returns true.
+// until waits until the function so returns true.
 func (r *rig) until(what string, so func() bool) {
 	r.t.Helper()
 	poll.Until(r.t, 20*time.Second, what, so, func() string {

@@ -22,6 +22,6 @@
 // revision. The controller watches each placed key in etcd, and reads its slot after each change. A
 // readable slot with an older value shows that a writer bypassed the gateways. The controller then
 // removes the key from the network at once, and does not place it again for a while. Until the
-// removal, which takes the time of the watch, the read of the slot and the removal itself, clients
-// could read stale values.
+// removal, clients could read stale values. That is the time that the watch, the read of the slot
+// and the removal take.
 package placementcontroller

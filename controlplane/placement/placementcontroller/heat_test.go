@@ -331,8 +331,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Checks that changes in etcd cause use at most a tenth of the time, and no pause is longer than a
-// check may take.
+// TestPauseAfterLook: if changes in etcd cause checks, the checks take at most a tenth of the time.
+// No pause is longer than a check may take.
 func TestPauseAfterLook(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{
 		0: lookPause, 100 * time.Microsecond: lookPause, 5 * time.Millisecond: 45 * time.Millisecond,

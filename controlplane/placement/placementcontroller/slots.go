@@ -19,7 +19,7 @@ const (
 	// checkInRound is the number of slots that each round checks in turn, even if their keys do not
 	// change.
 	checkInRound = 32
-	lookPause    = 5 * time.Millisecond // minimum pause between checks that changes in etcd cause
+	lookPause    = 5 * time.Millisecond // minimum pause between two checks after changes in etcd
 	looksTake    = 10                   // checks take at most one tenth of the time, because each write causes a check
 	looking      = 2 * time.Second      // time limit of one check
 )

@@ -55,8 +55,8 @@ func (v *values) of(key string) seen {
 	return v.known[key]
 }
 
-// ask reads keys that are not watched and whose last answer is too old, in the order of keys. there
-// reports which keys are already known to exist.
+// ask reads keys that are not watched and whose last answer is too old, in the order of keys. The
+// function there reports which keys are already known to exist.
 func (v *values) ask(ctx context.Context, keys []string, there func(string) bool) {
 	now := time.Now()
 	var due []string

@@ -15,8 +15,8 @@
 // Moving a key has a cost, and measured rates go up and down. These rules keep keys from flapping:
 //
 //   - A candidate's score must be at least MinScore for AdmitAfter without a break. If all slots
-//     are in use, it must also be ReplaceRatio times that of the key that would have to go.
-//   - A placed key stays for MinResidency, and a removed one stays away for Cooldown.
+//     are in use, it must also be ReplaceRatio times the score of the key that it would replace.
+//   - A placed key stays for MinResidency, and a removed key stays away for Cooldown.
 //   - A budget of moves, which refills at MovesPerMinute, limits the moves that are made because of
 //     heat. Moves that are necessary (for a key on a lease, an exclusion, or a writer that bypasses
 //     the gateways) do not wait for it.

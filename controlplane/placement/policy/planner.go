@@ -385,7 +385,8 @@ func (r *round) enter() {
 		r.enterPinned(c)
 	}
 	// chance says whether a candidate can use a free slot or must replace a key. This is decided
-	// before the first candidate is placed, so that the times of since stay comparable.
+	// before the first candidate is placed, so that it is decided for all candidates in the same
+	// state, and the times that since returns stay comparable.
 	type chance struct {
 		c    *candidate
 		room bool

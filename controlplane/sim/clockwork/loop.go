@@ -91,7 +91,7 @@ const (
 	DiceWorker
 )
 
-// NewDice begins a stream of a seed.
+// NewDice begins one of the streams of random numbers that follow from a seed.
 func NewDice(seed, stream uint64) Dice { return Dice{rand.New(rand.NewPCG(seed, stream))} }
 
 // Chance returns true with probability p.
@@ -105,8 +105,8 @@ func (d Dice) Between(low, high time.Duration) time.Duration {
 	return low + time.Duration(d.Int64N(int64(high-low)))
 }
 
-// About returns a duration whose mean is d, exponentially distributed and at most ten times as
-// long.
+// About returns a duration with the given mean, exponentially distributed and at most ten times the
+// mean.
 func (d Dice) About(mean time.Duration) time.Duration {
 	return min(time.Duration(d.ExpFloat64()*float64(mean)), 10*mean)
 }

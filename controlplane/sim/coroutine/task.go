@@ -54,8 +54,8 @@ type Task struct {
 // ErrOver is the error that a waiting task gets when the run is over.
 var ErrOver = errors.New("the run is over")
 
-// Start runs do as a task of the process, and then calls then with its error. Cancelling the
-// returned context ends the task's waiting.
+// Start runs do as a task of the process. At the end, it calls the function then with the task's
+// error. Cancelling the returned context ends the task's waiting.
 func (p *Process) Start(do func(context.Context) error, then func(error)) *Span {
 	ctx := &Span{s: p.Scheduler}
 	p.spawn(func(t *Task) {

@@ -30,7 +30,7 @@ const (
 	channels                   // number of channels
 )
 
-// disorder says how late messages come if each channel has its own order. A late message on a
+// disorder is the lateness of messages if each channel has its own order. A late message on a
 // stream delays all messages that follow it on the stream. Late packets wait in the switch.
 type disorder struct {
 	clockwork.Dice

@@ -138,7 +138,7 @@ func (c *Client) Kill() {
 	}
 }
 
-// Start makes a call. then gets the result. then may be nil.
+// Start makes a call. The function then gets the result, and may be nil.
 func (c *Client) Start(req calls.Request, then func(calls.Result)) {
 	op := judge.Call{Client: c.Name, Key: req.Key, Op: req.Op, Value: string(req.Value), Del: req.Delete,
 		Expected: req.Expected, Eventual: req.Eventual, Begin: c.w.Loop.Now}

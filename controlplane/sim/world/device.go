@@ -311,8 +311,8 @@ type step struct {
 	do      func()
 }
 
-// call carries out a step at the switch. then is told whether the step was carried out, or may not
-// have been.
+// call carries out a step at the switch. The function then learns whether the step was carried out,
+// or may not have been.
 func (d *Device) call(x step, then func(error)) {
 	if !d.connected {
 		then(errConnection)
@@ -342,8 +342,8 @@ func (d *Device) call(x step, then func(error)) {
 	d.deadline(c, number, x.channel)
 }
 
-// read calls one n times at the switch, even if this controller is not primary there. Packets pass
-// between the calls.
+// read calls the function one at the switch, n times, even if this controller is not primary there.
+// Packets pass between the calls.
 func (d *Device) read(n int, one func(i int), then func(error)) {
 	if !d.connected {
 		then(errConnection)
@@ -596,7 +596,7 @@ func (n *Node) place(planned ops.Entry, insert bool) {
 	}
 }
 
-// checkAlias records an entry that opens a slot's alias to others than the controller.
+// checkAlias records an entry that opens a slot's alias to anyone but the controller.
 func (w *World) checkAlias(n *Node, planned ops.Entry) {
 	for _, k := range w.Store.Dir.Keys {
 		if want := tableplan.AliasEntry(k); k.Alias == planned.ID && want != planned && len(w.Contradicted) == 0 {

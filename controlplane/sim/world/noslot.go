@@ -12,7 +12,7 @@ import (
 
 // slotSaid records the first answer to clients that a KEY_ID has no slot.
 type slotSaid struct {
-	none time.Duration // time of that answer; 0 if nobody got such an answer
+	none time.Duration // when a client first got the answer that the KEY_ID has no slot; 0: none did
 	what string
 	// moved says that the controller has tried to move the key. The KEY_ID then disappears at one
 	// switch after the other, and may come back. Clients must not trust "no slot" in that case
