@@ -61,7 +61,7 @@ type PlacementChain struct {
 // PlacementKey describes a key, and gives the reason why it is placed or not placed.
 type PlacementKey struct {
 	Key    string    `json:"key"`              // the name of the key in etcd, as text
-	Chain  string    `json:"chain,omitempty"`  // the chain in which it is placed
+	Chain  string    `json:"chain,omitempty"`  // the chain in which the key is placed
 	KeyID  uint32    `json:"keyId,omitempty"`  // the key's KEY_ID in that chain
 	Since  time.Time `json:"since,omitzero"`   // when the key was placed
 	Reads  *float64  `json:"reads,omitempty"`  // reads per second; left out if not known

@@ -11,5 +11,6 @@
 //     So of two workers of one pipelet, or of two attempts, only one succeeds.
 //   - After a start, and after a commit with an unknown outcome, a worker continues from the
 //     destination's position, never from its own memory.
-//   - If a batch is too large, the worker reads it again with fewer records. It never splits the rows that a flow has made.
+//   - If a batch is too large, the worker reads it again with fewer records. It never splits the
+//     rows of a flow.
 package exactlyonce
