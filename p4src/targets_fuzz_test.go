@@ -32,6 +32,7 @@ func TestTargetsAgree(t *testing.T) {
 	roles := []string{"HEAD", "REPLICA", "TAIL", "HEAD_TAIL"}
 	for _, target := range realTargets {
 		t.Run(target.name, func(t *testing.T) {
+			t.Parallel() // a target's test waits most of the time
 			command := target.command(t)
 			for i, role := range roles {
 				profile := []int{128, 8192}[i%2]

@@ -62,12 +62,35 @@ var realTargets = []struct {
 	}},
 }
 
+// buildFolder is where the tests of this package build netcraq-switch. TestMain removes it.
+var buildFolder string
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if buildFolder != "" {
+		_ = os.RemoveAll(buildFolder)
+	}
+	os.Exit(code)
+}
+
+// buildOnce builds netcraq-switch for all tests of this package, and returns the binary's path.
+var buildOnce = sync.OnceValues(func() (string, error) {
+	var err error
+	if buildFolder, err = os.MkdirTemp("", "netcraq-switch"); err != nil {
+		return "", err
+	}
+	bin := filepath.Join(buildFolder, "netcraq-switch")
+	out, err := exec.Command("go", "build", "-o", bin, "github.com/netcraq/netcraq/switch/cmd/netcraq-switch").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("building netcraq-switch: %w\n%s", err, out)
+	}
+	return bin, nil
+})
+
 func buildSwitch(t *testing.T) string {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "netcraq-switch")
-	if out, err := exec.Command("go", "build", "-o", bin, "github.com/netcraq/netcraq/switch/cmd/netcraq-switch").CombinedOutput(); err != nil {
-		t.Fatalf("building netcraq-switch: %v\n%s", err, out)
-	}
+	bin, err := buildOnce()
+	check(t, err)
 	return bin
 }
 
@@ -80,6 +103,7 @@ func TestTargets(t *testing.T) {
 	}
 	for _, target := range realTargets {
 		t.Run(target.name, func(t *testing.T) {
+			t.Parallel() // a target's test waits most of the time
 			command := target.command(t)
 			files, err := filepath.Glob("testdata/scenarios/*.txt")
 			if err != nil || len(files) == 0 {
@@ -113,14 +137,20 @@ type process struct {
 var targetPorts = []uint32{1, 2, 3, 4, 5, 6, 9}
 
 // A packet counts as processed when the switch has sent no frame for the time `quiet` after the
-// last frame, or no frame at all for the time `silent`. Expected frames may take up to the time
-// `late`. The switches need less than a millisecond, but on a busy machine a switch's thread may be
-// delayed after it has counted the packet.
+// last frame, or no frame at all for the time `silent`. The switches need less than a millisecond,
+// but on a busy machine a switch's thread may be delayed after it has counted the packet. If the
+// number of expected frames is known, the test waits for them up to the time `late`, and then waits
+// the time `surplus` for a frame too many. A frame that arrives even later counts as an output of
+// the next packet, and the test fails there.
 const (
-	quiet  = 20 * time.Millisecond
-	silent = 80 * time.Millisecond
-	late   = 10 * time.Second
+	quiet   = 20 * time.Millisecond
+	silent  = 80 * time.Millisecond
+	late    = 10 * time.Second
+	surplus = 4 * time.Millisecond
 )
+
+// unknown stands for a number of expected frames that the test does not know.
+const unknown = -1
 
 // mirrored is a real switch together with an interpreter that gets the same configuration and
 // frames. The interpreter's output shows for how many frames mirrored must wait.
@@ -132,7 +162,7 @@ type mirrored struct {
 // waiting is a device that can wait for an expected number of frames.
 type waiting interface {
 	device
-	// sendFor is like send, but waits for at least the expected number of frames.
+	// sendFor is like send, but waits for the expected number of frames. It may be unknown.
 	sendFor(port uint32, frame []byte, expected int) ([]output, error)
 }
 
@@ -364,7 +394,9 @@ func (p *process) events() ([]uint64, error) {
 	return out, nil
 }
 
-func (p *process) send(port uint32, frame []byte) ([]output, error) { return p.sendFor(port, frame, 0) }
+func (p *process) send(port uint32, frame []byte) ([]output, error) {
+	return p.sendFor(port, frame, unknown)
+}
 
 // sendFor implements the interface waiting.
 func (p *process) sendFor(port uint32, frame []byte, expected int) ([]output, error) {
@@ -409,6 +441,8 @@ func (p *process) sendFor(port uint32, frame []byte, expected int) ([]output, er
 		switch {
 		case came < expected:
 			return time.Since(last) > late
+		case expected != unknown:
+			return time.Since(last) > surplus
 		case came == 0:
 			return time.Since(last) > silent
 		}

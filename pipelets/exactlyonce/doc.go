@@ -12,5 +12,5 @@
 //   - After a start, and after a commit with an unknown outcome, a worker continues from the
 //     destination's position, never from its own memory.
 //   - If a batch is too large, the worker reads it again with fewer records. It never splits the
-//     rows of a flow.
+//     rows that a flow has made.
 package exactlyonce
