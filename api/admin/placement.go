@@ -8,7 +8,8 @@ import (
 )
 
 // Placement shows which of etcd's keys the network serves, and why (docs/etcd.md). Keys are written
-// as text: a backslash as \\, control characters and bytes that are not UTF-8 as \xNN.
+// as text. A backslash is written as \\, and control characters and bytes that are not UTF-8 are
+// written as \xNN.
 type Placement struct {
 	// prefix, in etcd, of the keys that gateways and placement use for themselves
 	Prefix  string           `json:"prefix"`
@@ -66,9 +67,10 @@ type PlacementKey struct {
 	Since  time.Time `json:"since,omitzero"`   // when the key was placed
 	Reads  *float64  `json:"reads,omitempty"`  // reads per second; left out if not known
 	Writes *float64  `json:"writes,omitempty"` // writes per second; left out if not known
-	Score  *float64  `json:"score,omitempty"`  // rank of the key; the hottest keys have the highest scores
-	Code   string    `json:"code"`             // why the key is placed or not, as a code for programs
-	Reason string    `json:"reason"`           // why the key is placed or not, as text for people
+	// measure of how hot the key is; the hottest keys have the highest scores
+	Score  *float64 `json:"score,omitempty"`
+	Code   string   `json:"code"`   // why the key is placed or not, as a code for programs
+	Reason string   `json:"reason"` // why the key is placed or not, as text for people
 }
 
 // PlacementMove describes that one key is placed in the network or removed from it.
