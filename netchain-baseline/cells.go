@@ -35,8 +35,8 @@ func (c *Controller) fetch(ctx context.Context, from *topology.Switch, keys []ui
 	return cells, nil
 }
 
-// put returns the packets that write the cell want for a key whose present cell is is. A later
-// fetch shows whether they had an effect.
+// put returns the packets that change a key's cell from `is` to `want`. A later fetch shows whether
+// they had an effect.
 func put(to *topology.Switch, key uint32, is, want cell, seqBits int) (out []outgoing) {
 	op := Write
 	if !want.present {

@@ -75,8 +75,8 @@ type p4Fabric struct {
 	answers map[uint32]chan<- *Packet // channels that receive answers, by tag
 }
 
-// newP4Fabric prepares the connections, and connect opens them. The function changed is called when
-// a switch becomes writable or stops being writable.
+// newP4Fabric prepares the connections, and connect opens them. The function `changed` is called
+// when a switch becomes writable or stops being writable.
 func newP4Fabric(t *topology.Topology, seqBits int, info *p4rt.Info, pipe *p4rt.Pipeline, log *slog.Logger,
 	changed func(sw string, connected bool)) (*p4Fabric, error) {
 	f := &p4Fabric{topo: t, seqBits: seqBits, pipe: pipe, clients: map[string]*p4rt.Client{},

@@ -57,7 +57,7 @@ func newHistory(n *network) *history {
 	return h
 }
 
-// step makes one step of the network, the controller and the clients. If asking is set, clients
+// step makes one step of the network, the controller and the clients. If `asking` is true, clients
 // sometimes send new requests.
 func (h *history) step(asking bool) {
 	h.clock++
@@ -260,8 +260,8 @@ func failures(n *network, seed uint64, counts map[string]int) string {
 	return h.verdict()
 }
 
-// recover lets a switch take a member's place in the chain. If other is not empty, the switch with
-// this name fails during the recovery, and is recovered afterwards.
+// recover lets a switch take a member's place in the chain. If `other` is not empty, the switch
+// with this name fails during the recovery, and is recovered afterwards.
 func (h *history) recover(member, by, other string) string {
 	n := h.n
 	again := func(member, by string) error {

@@ -243,7 +243,7 @@ func (p *plan) keys(n int) (out []p4rt.Entry) {
 	return out
 }
 
-// standIn returns the place of a failed member, and the switch that will take the place. If by is
+// standIn returns the place of a failed member, and the switch that will take the place. If `by` is
 // empty, the switch is the member itself. Otherwise it must be a switch that is not a member.
 func (p *plan) standIn(member, by string) (*place, *topology.Switch, error) {
 	i := slices.IndexFunc(p.places, func(at *place) bool { return at.member.Name == member })

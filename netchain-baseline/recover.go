@@ -20,7 +20,7 @@ type Recovery struct {
 	Stopped time.Duration
 }
 
-// Recover brings a failed member back, or gives its place to the switch by, which must not have a
+// Recover brings a failed member back, or gives its place to the switch `by`, which must not have a
 // place yet (NetChain, algorithm 3). It returns when the chain is complete again. For each virtual
 // group it performs these steps:
 //

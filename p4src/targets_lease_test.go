@@ -78,7 +78,7 @@ func TestDeadSwitchStopsAnswering(t *testing.T) {
 		}
 		return wire.Packet{}, false
 	}
-	// NOT_FOUND also counts as an answer, because it is a statement about the present
+	// A live switch answers the read with NOT_FOUND, because the key was never written.
 	if a, ok := ask(); !ok || a.Status != wire.NotFound {
 		t.Fatalf("the switch lives: %v, %v", ok, a.String())
 	}

@@ -162,7 +162,7 @@ type mirrored struct {
 // waiting is a device that can wait for an expected number of frames.
 type waiting interface {
 	device
-	// sendFor is like send, but waits for the expected number of frames. It may be unknown.
+	// sendFor is like send, but waits for the expected number of frames, which may be `unknown`.
 	sendFor(port uint32, frame []byte, expected int) ([]output, error)
 }
 

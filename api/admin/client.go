@@ -185,8 +185,8 @@ func (c *Client) Directory(ctx context.Context, prefix string, state bool) ([]Ke
 	return out, c.do(ctx, http.MethodGet, "/v1/keys?"+q.Encode(), nil, &out)
 }
 
-// DirectoryPage lists at most limit of the keys that Directory lists, beginning with the first name
-// after the name in the argument after. The result more is true if further names may follow.
+// DirectoryPage lists at most limit of the keys that Directory lists. It begins with the first name
+// that sorts after the given name. The result `more` is true if further names may follow.
 func (c *Client) DirectoryPage(ctx context.Context, prefix, after string, limit int) (keys []Key, more bool,
 	err error) {
 	q := url.Values{"prefix": {prefix}, "after": {after}, "limit": {strconv.Itoa(limit)}}
@@ -198,7 +198,7 @@ func (c *Client) DirectoryPage(ctx context.Context, prefix, after string, limit 
 }
 
 // PageOf returns at most limit of the keys, which must be sorted by name. The page begins with the
-// first name after the name in the argument after.
+// first name that sorts after the given name.
 func PageOf(keys []Key, after string, limit int) []Key {
 	byName := func(k Key, name string) int { return strings.Compare(k.Name, name) }
 	from, found := slices.BinarySearchFunc(keys, after, byName)
@@ -272,10 +272,10 @@ func (c *Client) Watch(ctx context.Context, r WatchRequest) (*Watch, error) {
 	return out, c.do(ctx, http.MethodPut, "/v1/watches", r, out)
 }
 
-// Events calls f with each event after the event with the number since. If since is 0, it begins
-// with the oldest event that the controller still has. With follow, it continues with new events
-// until ctx ends or f fails. It returns nil at the end of the history (without follow), f's error,
-// or the reason why the stream broke.
+// Events calls f with each event whose number is greater than `since`. If `since` is 0, it begins
+// with the oldest event that the controller still has. If follow is true, it continues with new
+// events until ctx ends or f fails. It returns f's error, or the reason why the stream broke. If
+// follow is false, it returns nil at the end of the history.
 func (c *Client) Events(ctx context.Context, since uint64, follow bool, f func(Event) error) error {
 	q := url.Values{"since": {strconv.FormatUint(since, 10)}}
 	if !follow {
@@ -324,8 +324,8 @@ func (c *Client) Ready(ctx context.Context) error {
 	return c.do(ctx, http.MethodGet, "/readyz", nil, nil)
 }
 
-// do sends in as JSON, or no body if in is nil. It decodes the answer into out, or drops the answer
-// if out is nil.
+// do sends `in` as JSON, or no body if `in` is nil. It decodes the answer into `out`, or drops the
+// answer if `out` is nil.
 func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {

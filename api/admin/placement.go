@@ -8,7 +8,8 @@ import (
 )
 
 // Placement shows which of etcd's keys the network serves, and why (docs/etcd.md). Keys are written
-// as text: a backslash as \\, control characters and bytes that are not UTF-8 as \xNN.
+// as text. A backslash is written as \\, and control characters and bytes that are not UTF-8 are
+// written as \xNN.
 type Placement struct {
 	// prefix, in etcd, of the keys that gateways and placement use for themselves
 	Prefix  string           `json:"prefix"`
@@ -61,14 +62,15 @@ type PlacementChain struct {
 // PlacementKey describes a key, and gives the reason why it is placed or not placed.
 type PlacementKey struct {
 	Key    string    `json:"key"`              // the name of the key in etcd, as text
-	Chain  string    `json:"chain,omitempty"`  // the chain in which it is placed
+	Chain  string    `json:"chain,omitempty"`  // the chain in which the key is placed
 	KeyID  uint32    `json:"keyId,omitempty"`  // the key's KEY_ID in that chain
 	Since  time.Time `json:"since,omitzero"`   // when the key was placed
 	Reads  *float64  `json:"reads,omitempty"`  // reads per second; left out if not known
 	Writes *float64  `json:"writes,omitempty"` // writes per second; left out if not known
-	Score  *float64  `json:"score,omitempty"`  // rank of the key; the hottest keys have the highest scores
-	Code   string    `json:"code"`             // why the key is placed or not, as a code for programs
-	Reason string    `json:"reason"`           // why the key is placed or not, as text for people
+	// measure of how hot the key is; the hottest keys have the highest scores
+	Score  *float64 `json:"score,omitempty"`
+	Code   string   `json:"code"`   // why the key is placed or not, as a code for programs
+	Reason string   `json:"reason"` // why the key is placed or not, as text for people
 }
 
 // PlacementMove describes that one key is placed in the network or removed from it.

@@ -162,7 +162,7 @@ func (s *Segment) slot(number uint64) []byte {
 }
 
 // Begin begins the next object, which replaces the object at the same place in the ring. The
-// argument first is the offset of the object's first record. Only the writer calls Begin.
+// argument `first` is the offset of the object's first record. Only the writer calls Begin.
 func (s *Segment) Begin(number, first uint64) {
 	o := s.slot(number)
 	word(o, atNumber).Store(taken)

@@ -248,8 +248,8 @@ func (p *Policy) Quota(subject string) Quota {
 	return p.base
 }
 
-// Durable reports whether etcd stores the new keys of a namespace. The result said reports whether
-// the policy specifies this.
+// Durable reports whether etcd stores the new keys of a namespace. The result `said` reports
+// whether the policy specifies this.
 func (p *Policy) Durable(namespace string) (durable, said bool) {
 	if durable, said = p.durable[namespace]; !said {
 		durable, said = p.durable[allNamespaces]

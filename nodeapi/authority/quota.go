@@ -62,7 +62,7 @@ type usage struct {
 	requests, lists      *rate.Limiter
 }
 
-// NewQuotas creates a Quotas. The function of returns the limits of a subject (see [Authorizer]).
+// NewQuotas creates a Quotas. The function `of` returns the limits of a subject (see [Authorizer]).
 // If the limits change later, the caller must call Changed. A nil clock means the wall clock.
 func NewQuotas(of func(subject string) Quota, clock interface{ Now() time.Time }) *Quotas {
 	if clock == nil {

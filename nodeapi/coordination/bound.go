@@ -137,8 +137,8 @@ func (s *Service) CompareAndSwap(ctx context.Context, key store.Key, expected wi
 }
 
 // encode returns the cell for a value. It refuses a value that does not fit, and a lease that has
-// ended. The caller must call the returned function done after the write. It registers the key as
-// bound to the lease. If the lease has ended meanwhile, it deletes the key.
+// ended. The caller must call the returned function `done` after the write. This function registers
+// the key as bound to the lease. If the lease has ended meanwhile, it deletes the key.
 func (s *Service) encode(ctx context.Context, key store.Key, value []byte, lease string) (b []byte, done func(),
 	err error) {
 	if lease == "" {

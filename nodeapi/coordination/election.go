@@ -49,13 +49,14 @@ func (s *Service) Leader(ctx context.Context, ns string, d nodeapi.LeaderData) (
 			return nodeapi.LeaderAnswer{}, err
 		case !item.Found:
 			return nodeapi.LeaderAnswer{}, nil
-		case !free: // the lease was also alive when the item was read
+		case !free: // the lease is alive, so it was also alive when the item was read
 			c, err := cell.Decode(item.Value)
 			return nodeapi.LeaderAnswer{Found: true, Value: string(c.Value), Token: token(item.Version)}, err
 		}
 		before := item.Version
 		if item, err = s.store.Get(ctx, key, false); err == nil && item.Version == before {
-			return nodeapi.LeaderAnswer{}, nil // the leader's lease had ended before the item was read
+			// the leader's lease had ended before the item was read, so there is no leader
+			return nodeapi.LeaderAnswer{}, nil
 		}
 	}
 	return nodeapi.LeaderAnswer{}, err

@@ -69,8 +69,8 @@ func (s *Service) get(k leaseKey) *lease {
 	return l
 }
 
-// see records the state of a lease's key that was just read or written. The argument here says that
-// this Service wrote it. see returns the time to live, and false if the lease has ended.
+// see records the state of a lease's key that was just read or written. The argument `here` says
+// that this Service wrote it. see returns the time to live, and false if the lease has ended.
 func (s *Service) see(k leaseKey, item store.Item, here bool) (time.Duration, bool) {
 	c, ttl, ok := leaseTTL(item)
 	if !ok {
@@ -114,11 +114,11 @@ func (s *Service) livesSince(k leaseKey, begin time.Time) {
 	}
 }
 
-// asks returns the interval at which a lease is read whose field lives is needed. If a new version
-// appears between two reads, it was written after the first read.
+// asks returns the interval at which a lease is read to determine its field `lives`. If a new
+// version appears between two reads, it was written after the first read.
 func asks(ttl time.Duration) time.Duration { return max(ttl/8, firstPause) }
 
-// asked reads a lease to determine its field lives.
+// asked reads a lease to determine the field `lives` of the lease.
 func (s *Service) asked(ctx context.Context, l *lease) {
 	begin := s.clock.Now()
 	ctx, cancel := context.WithCancel(ctx)
@@ -289,7 +289,7 @@ func (s *Service) unbind(k leaseKey, key store.Key) {
 }
 
 // follow makes the Service watch a lease until unfollow is called. It calls wake when the lease has
-// ended or was renewed. If watch is set, it calls wake as soon as that happens, and otherwise at
+// ended or was renewed. If `watch` is true, it calls wake as soon as that happens, and otherwise at
 // the next read.
 func (s *Service) follow(k leaseKey, watch bool, wake func(gone bool)) *user {
 	s.mu.Lock()

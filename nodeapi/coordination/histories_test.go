@@ -38,7 +38,7 @@ type hold struct {
 	name     string // name of the lock, with the number of the permit for a semaphore
 	token    uint64
 	who      string
-	from, to time.Duration // the field to is set when the period ends
+	from, to time.Duration // `to` is set when the period ends
 }
 
 type taken struct {
@@ -426,9 +426,9 @@ func (p *client) run(ctx context.Context, wait func()) {
 	}
 }
 
-// keep keeps the program's own lease alive until end is closed, through any server. If forgets is
-// set, it sometimes renews the lease late. The program is then not sure of the lease for some time,
-// although the lease may be alive.
+// keep keeps the program's own lease alive until end is closed, through any server. If `forgets` is
+// true, it sometimes renews the lease late. The program is then not sure of the lease for some
+// time, although the lease may be alive.
 func (p *client) keep(end <-chan struct{}, ttl time.Duration, forgets bool) {
 	random := rand.New(rand.NewPCG(uint64(p.number), uint64(p.r.now())))
 	own := p.own

@@ -187,8 +187,8 @@ func leaseTTL(item store.Item) (cell.Cell, time.Duration, bool) {
 	return c, time.Duration(c.TTLMillis) * time.Millisecond, true
 }
 
-// alive reads whether a lease exists. The key hangs is or will be bound to the lease. If eventual
-// is set, the read may be answered by the nearest member of the lease's chain.
+// alive reads whether a lease exists. The key `hangs` is bound, or will be bound, to the lease. If
+// `eventual` is true, the nearest member of the lease's chain may answer the read.
 func (s *Service) alive(ctx context.Context, k leaseKey, hangs store.Key, eventual bool) (bool, error) {
 	item, err := s.store.Get(ctx, k.store(), eventual)
 	if err != nil {
@@ -228,14 +228,14 @@ func (s *Service) nodeOf(mark []byte) (string, bool) {
 	return string(mark), string(mark) == s.node
 }
 
-// swap writes value if the key has version at. It finds out whether the write was executed even if
-// the store cannot tell. It can do so because no other write over that version has the same value.
-// If it cannot find out before ctx ends, the error is CodeOutcomeUnknown.
+// swap writes a value if the key has the version `at`. It finds out whether the write was executed
+// even if the store cannot tell. It can do so because no other write over that version has the same
+// value. If it cannot find out before ctx ends, the error is CodeOutcomeUnknown.
 func (s *Service) swap(ctx context.Context, key store.Key, at wire.Version, value []byte) (store.Item, bool, error) {
 	return s.swapAgain(ctx, key, at, value, false)
 }
 
-// swapAgain is like swap, but there may have been an earlier attempt. The argument unknown says
+// swapAgain is like swap, but there may have been an earlier attempt. The argument `unknown` says
 // that the earlier attempt may have been executed, or may be executed later.
 func (s *Service) swapAgain(ctx context.Context, key store.Key, at wire.Version, value []byte, unknown bool) (
 	store.Item, bool, error) {

@@ -259,8 +259,8 @@ func (s *Service) transacts(items ...store.Item) bool {
 	return true
 }
 
-// swapWith writes a value to a key if the key still has the version of over. Another key must also
-// still have the version of with.
+// swapWith writes a value to a key if two keys are unchanged: the written key must still have the
+// version of `over`, and another key the version of `with`.
 func (s *Service) swapWith(ctx context.Context, over, with store.Item, value []byte) (store.Item, bool, error) {
 	t := store.Transaction{Namespace: over.Key.Namespace,
 		Compare: []store.Comparison{{Name: with.Key.Name, Version: with.Version},

@@ -115,7 +115,7 @@ import "os"
 var leftOut = os.Getenv("NETCRAQ_TEST_LEFT_OUT")
 `
 
-// mutantSeeds is the number of random seeds with which a mutant must be detected.
+// mutantSeeds is the maximum number of random seeds that the test tries to detect a mutant.
 const mutantSeeds = 400
 
 // TestMutants checks that if any one rule is disabled, some history has an error.

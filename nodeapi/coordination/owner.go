@@ -128,8 +128,9 @@ func (o *Owner) lease(ctx context.Context, ns string, millis int) (leaseKey, err
 	return l.key, nil
 }
 
-// keep keeps a lease alive until Close, or until the lease is lost. The argument last is the time
-// when the last successful renewal began. The channel now triggers an immediate renewal.
+// keep keeps a lease alive until Close, or until the lease is lost. The argument `last` is the time
+// when the last successful renewal began. An element in the channel `now` triggers an immediate
+// renewal.
 func (o *Owner) keep(at ownedKey, l *owned, ttl time.Duration, last time.Time, now <-chan struct{}) {
 	for pause := ttl / 3; o.s.sleepUntil(o.ctx, pause, now); {
 		begin := o.s.clock.Now()

@@ -195,7 +195,7 @@ const (
 	nudgePrefix    = cell.ReservedPrefix + "nudge/"
 )
 
-// named returns the key for a name that a program has chosen. The argument tail is the number of
+// named returns the key for a name that a program has chosen. The argument `tail` is the number of
 // bytes that may follow the name.
 func named(ns, prefix, what, name string, tail int) (store.Key, error) {
 	room := nodeapi.MaxKeyName - len(prefix) - tail

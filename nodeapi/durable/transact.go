@@ -186,7 +186,7 @@ func (x *transaction) count(ctx context.Context) (bool, error) {
 }
 
 // attempt sends the transaction to etcd. It assumes that the keys in missing have no entry. The
-// result at is the revision of the write.
+// result `at` is the revision of the write.
 func (x *transaction) attempt(ctx context.Context) (done bool, at int64, err error) {
 	etcd, err := x.s.client(ctx)
 	if err != nil {

@@ -166,7 +166,7 @@ func (w *watcher) is(out []store.Change, name string, kv *mvccpb.KeyValue) []sto
 	return append(out, c)
 }
 
-// gone records that a key has had no entry since version at. For a deleted key this is not a
+// gone records that a key has had no entry since the version `at`. For a deleted key this is not a
 // change, because only the tombstone has expired.
 func (w *watcher) gone(out []store.Change, name string, at wire.Version) []store.Change {
 	before, told := w.known[name]

@@ -97,7 +97,7 @@ type position struct {
 
 var stateBegins = []byte(`{"type":"` + nodeapi.EtcdState + `"`)
 
-// where determines the position of the partition. The argument now is etcd's present revision.
+// where determines the position of the partition. The argument `now` is etcd's present revision.
 func (f *filler) where(now int64) position {
 	place := f.to.Place()
 	if place.Next == 0 || place.Note.Origin != f.origin {

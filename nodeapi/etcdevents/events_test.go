@@ -506,7 +506,9 @@ func TestAnotherEtcd(t *testing.T) {
 	before := short(told(t, s, 0))
 	put(t, two, "/a/y", "1")
 	for range 20 {
-		put(t, two, "/b", "1") // make the revision so large that it does not reveal that the etcd is another one
+		// raise the revision, because otherwise the low revision would reveal that this is another
+		// etcd
+		put(t, two, "/b", "1")
 	}
 	sv = sv.killed(second)
 	s = sv.open(nodeapi.StreamConfig{})

@@ -21,7 +21,7 @@ import (
 const own = "netcraq"
 
 // startOwn runs a NATS server in this process, and connects to it. First it waits until its
-// predecessor, which is draining, has released the folder. The function end stops the server and
+// predecessor, which is draining, has released the folder. The function `end` stops the server and
 // closes the connection.
 func startOwn(ctx context.Context, f *file, log *slog.Logger) (nc *nats.Conn, end func(), err error) {
 	if err := os.MkdirAll(f.Dir, 0o700); err != nil {

@@ -59,8 +59,8 @@ func subjectOf(n int) string { return fmt.Sprintf("orders.%d", n%3) }
 
 func textOf(n int) []byte { return fmt.Appendf(nil, "record %d", n) }
 
-// crashes runs the test with the producer that made returns. The arguments of made are the
-// addresses of the server's socket and of JetStream's listener.
+// crashes runs the test with the producer that the function `made` returns. The arguments of `made`
+// are the addresses of the server's socket and of JetStream's listener.
 func crashes(t *testing.T, made func(socket, listen string) func(ctx context.Context, n int) error) {
 	lasts := 3 * time.Second
 	if text := os.Getenv("NETCRAQ_JETSTREAM_CRASHES"); text != "" {

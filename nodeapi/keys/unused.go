@@ -12,10 +12,10 @@ import (
 )
 
 // The slots of unused keys are released as follows. Each node periodically checks all keys of the
-// node API. If it finds a key without a value at the same version in two checks, the key has not
-// been used in between. The node then asks the controller to remove the key. The controller first
-// makes the key unreachable and checks it once more. If the key was written, the controller
-// restores it. Because every node does this, dead nodes leave no unused keys behind.
+// node API. If it finds a key without a value at the same version in two consecutive checks, the
+// key was not written in between. The node then asks the controller to remove the key. The
+// controller first makes the key unreachable and checks it once more. If the key was written, the
+// controller restores it. Because every node does this, dead nodes leave no unused keys behind.
 
 // unusedReads is the number of keys that are read concurrently. It is small, because no caller
 // waits for the result.

@@ -6,8 +6,8 @@ import "sync/atomic"
 // annotation of the Namespace sets it, and otherwise new keys are volatile. A namespace may have
 // keys of both kinds if its default was ever set, or if it has ever had a durable key.
 type Defaults struct {
-	// Said returns the configured default of a namespace. The result said reports whether a default
-	// is configured.
+	// Said returns the configured default of a namespace. The result `said` reports whether a
+	// default is configured.
 	Said func(namespace string) (durable, said bool)
 
 	made atomic.Pointer[map[string]bool]

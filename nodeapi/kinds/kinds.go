@@ -43,8 +43,8 @@ type alone struct {
 
 var _ store.Store = (*Store)(nil)
 
-// New combines two stores. If the result of the function of changes for a namespace, the caller
-// must call Changed.
+// New combines two stores. The function `of` returns the default of a namespace. If a default
+// changes, the caller must call Changed.
 func New(volatile, durable store.Store, of func(namespace string) Default) *Store {
 	return &Store{volatile: volatile, durable: durable, of: of, alone: map[*alone]struct{}{}}
 }
@@ -135,7 +135,7 @@ func (s *Store) write(ctx context.Context, key store.Key,
 	return do(ctx, first)
 }
 
-// withoutCreating forbids a store to create a key. The function missing reports whether the store
+// withoutCreating forbids a store to create a key. The function `missing` reports whether the store
 // has found no key.
 func withoutCreating(ctx context.Context) (_ context.Context, missing func(result, error) bool) {
 	refused := nodeapi.Errorf(nodeapi.CodeInternal, "", "there is no such key")

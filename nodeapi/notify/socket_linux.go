@@ -89,7 +89,7 @@ const (
 	badSource  = "source"  // it does not come from a chain's service address, or the key belongs to another chain
 	badLength  = "length"  // the length of the datagram or of its value does not match the chain's packets
 	badOp      = "op"      // the op is not NOTIFY
-	badContent = "content" // other content is not valid for a NOTIFY
+	badContent = "content" // another field of the packet is not valid for a NOTIFY
 	badKey     = "key"     // the key has no followers
 	overflown  = "lost"    // the kernel dropped the datagram, because its buffer was full
 )

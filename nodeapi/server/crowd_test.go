@@ -17,8 +17,8 @@ type soonStore struct {
 	store.Store
 	waiting atomic.Int32
 	let     chan struct{} // each element releases one read
-	// each element makes a blocked read call Done on its context, as a read does that will wait for
-	// long
+	// each element makes one blocked read call Done on its context, to simulate a read with a long
+	// wait
 	late chan struct{}
 }
 

@@ -147,8 +147,8 @@ func FuzzJSON(f *testing.F) {
 }
 
 // FuzzCompact sends arbitrary input in the compact framing. The server must answer in that framing
-// and end the connection. Afterwards it must hold nothing for the connection. If framed is set, the
-// input is one message without its length. Otherwise the input also contains the lengths.
+// and end the connection. Afterwards it must hold nothing for the connection. If `framed` is true,
+// the input is one message without its length. Otherwise the input also contains the lengths.
 func FuzzCompact(f *testing.F) {
 	for i, seed := range seeds {
 		b, err := rpc.CborWrite.Marshal([]any{i + 1, seed.name, seed.data, 10, 1, 0})

@@ -130,7 +130,7 @@ func (l *lister) page(ctx context.Context) (any, error) {
 	}
 }
 
-// add appends keys to the answer, and sets After to the name of the last key. The result full
+// add appends keys to the answer, and sets After to the name of the last key. The result `full`
 // reports that the next key does not fit into the answer.
 func (l *lister) add(ctx context.Context, names []store.Listed) (full bool, err error) {
 	if err := l.k.counts(names); err != nil {

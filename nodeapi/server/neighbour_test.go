@@ -86,7 +86,7 @@ func TestNeighbourServer(t *testing.T) {
 }
 
 // neighbourAttacks has the messages that each connection of an attacker sends repeatedly, to reach
-// one of the limits. With keep, the attacker keeps the received descriptors open.
+// one of the limits. If `keep` is true, the attacker keeps the received descriptors open.
 var neighbourAttacks = map[string]struct {
 	send func(i int) string
 	keep bool

@@ -291,8 +291,8 @@ func (t *onceTable) largest(size func(*onceShare) int64) (most *onceShare) {
 
 // makeRoom drops one client to make room for another. Among the subjects that have idle clients, it
 // chooses the subject with the most clients. It then drops the client of this subject that has been
-// idle longest. own is the share of the subject that needs the room. Subjects with fewer clients
-// than own lose none. The caller holds t.mu.
+// idle longest. `own` is the share of the subject that needs the room. Subjects with fewer clients
+// than `own` lose none. The caller holds t.mu.
 func (t *onceTable) makeRoom(own *onceShare) bool {
 	s := t.largest(func(s *onceShare) int64 {
 		if s.idle.Len() == 0 {

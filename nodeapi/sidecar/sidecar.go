@@ -77,7 +77,7 @@ type badInput struct{ error }
 func (b badInput) Unwrap() error { return b.error }
 
 // Run runs the command until a signal ends it, and returns the exit code of the process. The
-// argument more has kinds of sources in addition to those that every sidecar has.
+// argument `more` has kinds of sources in addition to those that every sidecar has.
 func Run(name string, args []string, stdout, stderr io.Writer, more ...Kind) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

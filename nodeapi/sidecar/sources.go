@@ -18,7 +18,7 @@ type Kind struct {
 	// Flags adds the command-line flags for the operator's configuration.
 	Flags func(*pflag.FlagSet)
 	// Open prepares the kind after the flags were parsed. It returns a nil Maker if the operator
-	// has not configured the kind. The function end is called when the server has ended.
+	// has not configured the kind. The function `end` is called when the server has ended.
 	Open func(ctx context.Context, log *slog.Logger) (makes source.Maker, end func(), err error)
 }
 

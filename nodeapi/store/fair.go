@@ -46,7 +46,7 @@ func NewFair(s Store, most int) *Fair {
 	return &Fair{Store: s, most: most, each: max(most*3/4, 1), lanes: map[string]*lane{}}
 }
 
-// Apart gives the namespaces for which is returns true a separate limit for concurrent calls. It
+// Apart gives the namespaces for which `is` returns true a separate limit for concurrent calls. It
 // must be called before the first call of the store.
 func (f *Fair) Apart(is func(namespace string) bool, most int) *Fair {
 	f.isApart, f.apart = is, NewFair(f.Store, most)

@@ -6,8 +6,8 @@ import (
 )
 
 // Merge merges two pages into one page of a namespace whose keys are in two stores. The two pages
-// are from the two stores, for the same range. A name that is in both stores is not Read in the
-// result.
+// are from the two stores, for the same range. If a name is in both stores, its field Read is not
+// set in the result.
 func Merge(one, two Page, most int) Page {
 	out := Page{More: one.More || two.More}
 	for _, p := range []Page{one, two} {

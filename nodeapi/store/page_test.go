@@ -8,7 +8,7 @@ import (
 )
 
 // TestMerge checks that reading two stores page by page finds each name of both stores exactly
-// once, in order. A key that is in only one store, and was Read, must stay Read.
+// once, in order. If a key is in only one store and has its field Read set, Read must stay set.
 func TestMerge(t *testing.T) {
 	ctx := t.Context()
 	for seed := range uint64(200) {

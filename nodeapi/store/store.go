@@ -30,8 +30,8 @@ type Item struct {
 // A call ends when its context ends.
 type Store interface {
 	// Get reads a key. A key that was never created is not found and has version 0, and Get does
-	// not create it. If eventual is set, Get may return the last committed version of the nearest
-	// chain member.
+	// not create it. If `eventual` is true, Get may return the last committed version of the
+	// nearest chain member.
 	Get(ctx context.Context, key Key, eventual bool) (Item, error)
 	// Put writes a value. It creates the key if the key does not exist, unless ctx forbids that
 	// (MayCreate).

@@ -30,10 +30,10 @@ type Reader interface {
 // applies.
 type Config struct {
 	Round    time.Duration // 5 s: interval between reads of a key for which the network sends notifications
-	Unhelped time.Duration // 500 ms: interval between reads of any other key
+	Unhelped time.Duration // 500 ms: interval between reads of a key for which the network sends no notifications
 	Retry    time.Duration // 50 ms: pause after a failed read, which grows with each failure
-	// 200 ms: minimum time between two reads of all keys of a chain because of missing
-	// notifications
+	// 200 ms: minimum time between two reads of all keys of a chain because notifications are
+	// missing
 	Suspect     time.Duration
 	Reads       int           // 64: maximum number of concurrent reads
 	ReadTimeout time.Duration // 2 s: timeout of a read
@@ -93,7 +93,7 @@ type watcher struct {
 	ready chan struct{} // has an element if there are changes to take; capacity one
 	ended chan error    // has the error if a key cannot be read and trying again will not help; capacity one
 
-	// For a watch with a prefix; otherwise these are empty.
+	// The following fields are used only by a watch with a prefix.
 	names     *names           // names with the watched prefix
 	listing   <-chan time.Time // receives when the next list is due
 	notBefore time.Duration    // a list that began before this time is too old

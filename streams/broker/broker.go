@@ -272,7 +272,7 @@ func removeHalves(dir string) error {
 	return err
 }
 
-// build makes the partitions of a stream. If there is set, it restores them from their files.
+// build makes the partitions of a stream. If `there` is true, it restores them from their files.
 func (b *Broker) build(s *Stream, there bool) error {
 	for n := range s.Config.Partitions {
 		path := ""

@@ -66,9 +66,9 @@ func rules(c nodeapi.StreamConfig, l Limits) ledger.Rules {
 // room returns the maximum total size of the records in an object, in bytes.
 func room(c nodeapi.StreamConfig) int { return c.ObjectBytes - stream.ObjectHeaderBytes }
 
-// newPartition makes a partition. If there is set, it restores the partition from the file at path.
-// It refuses an incomplete file, because a ring that began again would assign offsets twice. If
-// path is empty, the partition is volatile.
+// newPartition makes a partition. If `there` is true, it restores the partition from the file at
+// path. It refuses an incomplete file, because a ring that began again would assign offsets twice.
+// If path is empty, the partition is volatile.
 func newPartition(number int, c nodeapi.StreamConfig, l Limits, path string, there bool, clock func() int64,
 	counts *counters) (_ *partition, err error) {
 	p := &partition{number: number, clock: clock, counts: counts, turn: make(chan struct{}, 1)}

@@ -47,7 +47,7 @@ func (s *Stream) partition(n int) (*partition, error) {
 
 // Append appends as many records to a partition as there is room for until ctx ends. It waits for
 // slow consumers according to the stream's Slow setting. It returns the offset of the first record
-// and the number of appended records. If that number is 0, it returns an error. If at is not nil,
+// and the number of appended records. If that number is 0, it returns an error. If `at` is not nil,
 // the first record must get the offset *at. Programs cannot append to a stream with a source. The
 // source finds its position by the marks of the records, and readers rely on the source as the
 // origin of all records.

@@ -94,7 +94,7 @@ func quota(do, format string, args ...any) error {
 }
 
 // Make makes a file that its caller holds and can write to. If there is no memory for the file,
-// Make evicts unused files. If rewritable is set, mappings from before the file is sealed stay
+// Make evicts unused files. If `rewritable` is true, mappings from before the file is sealed stay
 // writable.
 func (m *Manager) Make(namespace string, bytes int64, rewritable bool) (*File, error) {
 	if bytes < 1 || bytes > nodeapi.MaxFileBytes {
@@ -255,8 +255,8 @@ func (m *Manager) Free(ctx context.Context, namespace string, names []string, mo
 	}
 }
 
-// Draft returns two descriptors for the file's maker: one for writing, and the one that Reader
-// returns. The caller closes them.
+// Draft returns two descriptors for the file's maker. The first is for writing, and the second is
+// the descriptor that Reader returns. The caller closes them.
 func (f *File) Draft() ([]*os.File, error) {
 	f.m.mu.Lock() // another goroutine may seal the file at the same time
 	w, err := f.memory.Writer()

@@ -73,7 +73,7 @@ type consumer struct {
 	start  uint64
 	before *consumer // state of the consumer's name before this consumer joined; nil if the name was unknown
 	skip   bool
-	waited bool  // the writer waits for this consumer, since the time in the field since
+	waited bool  // the writer waits for this consumer, since the time in the field `since`
 	since  int64 // when the writer began to wait for this consumer
 	lost   bool  // the consumer was moved ahead and has not noticed it, so the writer does not wait for it
 	until  int64 // time until which a consumer that is not connected holds objects
@@ -167,7 +167,7 @@ func (r *Ring) Append(size int, now int64) (p Place, blockers []Blocker) {
 }
 
 // reclaim makes room for the next object. If consumers hold the object that must be replaced, it
-// returns them as blockers. The result moved is the number of consumers that were moved ahead.
+// returns them as blockers. The result `moved` is the number of consumers that were moved ahead.
 func (r *Ring) reclaim(now int64) (moved uint64, blockers []Blocker) {
 	if r.begun-r.base < r.objects {
 		return 0, nil

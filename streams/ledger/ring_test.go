@@ -201,8 +201,7 @@ func walk(seed uint64, tell bool) (trace []string, err error) {
 			if start := max(ask, first); s.Offset != start || s.Missed != start-ask {
 				return trace, fmt.Errorf("start %+v, asked for %d of %d to %d", s, ask, first, m.next)
 			}
-			// The object must contain the record, or be the one into which the record will be
-			// written.
+			// The object must already contain the record, or be the object that will contain it.
 			if s.Object < oldest || s.Object > uint64(len(m.objects)) {
 				return trace, fmt.Errorf("object %d of %d to %d", s.Object, oldest, len(m.objects))
 			}
@@ -338,7 +337,8 @@ func TestWalks(t *testing.T) {
 	}
 }
 
-// TestRestore checks that a ledger that is restored from another one's ring continues correctly.
+// TestRestore checks that a ledger that is restored from the ring of another ledger continues
+// correctly.
 func TestRestore(t *testing.T) {
 	rules := Rules{Stall: stall, Keep: keep, Names: 2}
 	a := New(objects, space, rules)

@@ -144,8 +144,8 @@ func isKey(entry []byte) string {
 	return ns
 }
 
-// find returns the first condition on key for which the function is returns true. It returns nil if
-// there is no such condition.
+// find returns the first condition on key for which the function `is` returns true. It returns nil
+// if there is no such condition.
 func find(all []*pb.Compare, key []byte, is func(*pb.Compare) bool) *pb.Compare {
 	for _, c := range all {
 		if bytes.Equal(c.Key, key) && is(c) {

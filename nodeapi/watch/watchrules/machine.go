@@ -33,9 +33,9 @@ func (r *Reading) sameState(as *Reading) bool {
 // Config has the intervals and limits of a machine.
 type Config struct {
 	Round    time.Duration // interval between reads of a key for which the network sends notifications
-	Unhelped time.Duration // interval between reads of any other key
+	Unhelped time.Duration // interval between reads of a key for which the network sends no notifications
 	Retry    time.Duration // pause after a failed read; it doubles each time, up to Unhelped
-	Suspect  time.Duration // minimum time between two reads of all keys of a chain because of missing notifications
+	Suspect  time.Duration // minimum time between two reads of all keys of a chain because notifications are missing
 	Reads    int           // maximum number of concurrent reads
 }
 
@@ -147,7 +147,7 @@ func New(config Config) *Machine {
 		watchers: map[Watcher]*watcher{}, reads: map[Ticket]*key{}}
 }
 
-// Follow makes a watcher follow a key from now on. If has is set, after is a version that the
+// Follow makes a watcher follow a key from now on. If `has` is true, `after` is a version that the
 // watcher already knows, which is not reported again.
 func (m *Machine) Follow(now time.Duration, id Watcher, name store.Key, after wire.Version, has bool) {
 	w := m.watchers[id]

@@ -393,8 +393,9 @@ func (w *world) burst() {
 		w.follow(x, k)
 	}
 	w.settle(simConfig.Unhelped+repair, "followed")
-	// The loss is revealed either by a gap in the sequence of a key whose notification was lost or,
-	// if another key is notified, by the epoch.
+	// There are two cases. If `failover` is false, a gap in the sequence of a key reveals the loss
+	// of its notification. If `failover` is true, another key is notified, and its new epoch
+	// reveals the loss.
 	failover := w.random.IntN(2) == 0
 	first := map[uint8]*simKey{}
 	for _, k := range w.keys {

@@ -27,8 +27,8 @@ type request struct {
 // small texts.
 type records struct {
 	Text []byte // the keys and values of all records, one after the other
-	// for each record, the length of the key and the length of the value plus one; 0 instead of the
-	// latter means a deletion
+	// for each record, the length of the key, and then the length of the value plus one, or 0 for a
+	// deletion
 	Lengths  []uint32
 	Versions []uint64
 }

@@ -77,7 +77,7 @@ func TestMembers(t *testing.T) {
 }
 
 // TestStatus checks that a status reports the worst state of the pipelet's workers. If all workers
-// run, it reports the message of one of them, if there is one.
+// run, the status reports the message of a worker that has a message.
 func TestStatus(t *testing.T) {
 	split := exactlyonce.Condition{Ready: true, Reason: exactlyonce.WindowSplit, Message: "in parts"}
 	well := exactlyonce.Condition{Ready: true, Reason: "Running"}

@@ -128,8 +128,8 @@ func extreme(load map[string]int, sign int) string {
 	return best
 }
 
-// balance moves parts from the most loaded replica to the least loaded one, while the gain is large
-// enough.
+// balance moves parts from the most loaded replica to the least loaded replica, while the gain is
+// large enough.
 func balance(parts []*part, load map[string]int) {
 	total := 0
 	for _, n := range load {

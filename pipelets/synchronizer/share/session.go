@@ -191,7 +191,7 @@ func (s *session) add(records []endpoint.Record, e end) {
 	s.change()
 }
 
-// read returns the records after a position. The result here reports whether the session has that
+// read returns the records after a position. The result `here` reports whether the session has that
 // position. A worker that lags gets several batches as one. On entry, gap describes what the worker
 // knows to be missing after the position. If something else is missing in the source, read sets gap
 // and returns no records.

@@ -24,8 +24,8 @@ const (
 type end struct {
 	number   uint64 // number of the record after the batch
 	position exactlyonce.Position
-	// tick is the tick that ended the batch. If full is set, no tick ended the batch, but the batch
-	// has the maximum size. Workers take such a batch at once.
+	// tick is the tick that ended the batch. If `full` is set, no tick ended the batch, but the
+	// batch has the maximum size. Workers take such a batch at once.
 	tick int64
 	full bool
 }
@@ -43,7 +43,7 @@ type window struct {
 
 func newWindow(s *session) *window { return &window{s: s} }
 
-// take adds records to the window. They were read up to the position to.
+// take adds records to the window. They were read up to the given position.
 func (w *window) take(records []endpoint.Record, to exactlyonce.Position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,7 +90,7 @@ func nextTick(now time.Time, interval time.Duration) (int64, time.Duration) {
 	return n, time.Duration(n*int64(interval) - now.UnixNano())
 }
 
-// next returns the batch after a position. The result here reports whether the session has that
+// next returns the batch after a position. The result `here` reports whether the session has that
 // position. The worker may already have had a part of the batch that ends with the tick last. next
 // ignores batches up to that tick, and returns their remaining records together with the next
 // batch. So a worker gets one batch for each tick. gap has the same meaning as for read.
@@ -208,7 +208,7 @@ func (m *Member) nextWindow(ctx context.Context, from exactlyonce.Position) ([]e
 	return records, nil
 }
 
-// rejoin ends the session that this worker has for itself, if there is one.
+// rejoin ends the separate session of this worker, if there is one.
 func (m *Member) rejoin() {
 	if w := &m.windows; w.own != nil {
 		w.own.stop()

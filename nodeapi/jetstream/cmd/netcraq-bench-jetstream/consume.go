@@ -85,8 +85,8 @@ func (c *consumer) open(ctx context.Context, nc *nats.Conn, j js.JetStream, n in
 // then the client may stall until its request expires, and report a missing heartbeat.
 const ahead = 1024
 
-// messages reads with an iterator. The client requests more messages before it has used up the last
-// ones.
+// messages reads with an iterator. The client requests more messages before it has used up the
+// previous messages.
 func (r *reader) messages(ctx context.Context, at js.Consumer) error {
 	// with this option the client reports no missing heartbeats, because it repeats its requests
 	all, err := at.Messages(js.PullMaxMessages(ahead), js.WithMessagesErrOnMissingHeartbeat(false))

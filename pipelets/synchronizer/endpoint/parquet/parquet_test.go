@@ -196,21 +196,21 @@ func TestConflict(t *testing.T) {
 		l.again()
 	}
 	a.must()
-	conflict(b) // conflicts, because b began before the first file was written
+	conflict(b) // b's commit conflicts, because b began before the first file was written
 	a.must()    // writes a file that replaces the file without rows
 	conflict(b)
 	b.must(row("x", "1"))
 	conflict(a)
 	a.must()
 	a.must()
-	a.must(row("y", "1")) // writes a file with the number that b considers free
+	a.must(row("y", "1")) // a writes the file with the number that b considers free
 	conflict(b)
 	b.must()
 	// Check a folder that was emptied, and then a folder that was created again.
 	if err := os.RemoveAll(filepath.Join(dir, "shop")); err != nil {
 		t.Fatal(err)
 	}
-	// conflicts, because the worker must open the folder again
+	// b's commit conflicts, because b must open the folder again
 	if err := b.put(row("z", "1")); exactlyonce.KindOf(err) != exactlyonce.Conflict {
 		t.Errorf("without its folder: %v", err)
 	}

@@ -123,7 +123,9 @@ func TestSink(t *testing.T) {
 	}
 	s.Start()
 	if got, err := a.Open(ctx); err != nil || got != state(9) {
-		t.Error(got, err) // both sinks have the same name, so the sink raw has changed the state, too
+		// the commit of the sink `raw` has also changed this state, because both sinks have the
+		// same name
+		t.Error(got, err)
 	}
 }
 
