@@ -105,8 +105,8 @@ func TestObserver(t *testing.T) {
 		t.Helper()
 		n++
 		heard(t, told, ids[0], fmt.Sprint("v", n), func() {
+			// this renews the watch, however long the test takes
 			if _, err := watch(c, ids[0]); err != nil {
-				// this renews the watch, however long the test takes
 				t.Fatal(err)
 			}
 			write(ids[0])
