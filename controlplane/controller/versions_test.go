@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/api/buildinfo"
 )
 
-// minorFrom returns this tree's version with another minor version.
+// minorFrom returns this tree's version with its minor version changed by add.
 func minorFrom(t *testing.T, add int) string {
 	t.Helper()
 	var major, minor int
@@ -95,8 +95,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestVersionsOfMembers: members are also compared with each other, and the warning says to upgrade
-// the oldest.
+// TestVersionsOfMembers: versions of members are also compared with each other, and the warning
+// says to upgrade the oldest.
 func TestVersionsOfMembers(t *testing.T) {
 	f := newFakes(t, nil)
 	above, below := minorFrom(t, 1), minorFrom(t, -1)
