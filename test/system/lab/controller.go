@@ -189,8 +189,9 @@ func (r *Controller) AllReady(members int) bool {
 }
 
 // Clients starts n clients for some time. In turn, they read and write key 7 of each chain from 1
-// to chains, and also read at the given switches. Client i runs at the host that at(i) returns. The
-// function that Clients returns waits for the end of the clients, and returns their calls by chain.
+// to `chains`, and also read at the given switches. Client i runs at the host that at(i) returns.
+// The function that Clients returns waits for the end of the clients, and returns their calls by
+// chain.
 func (r *Controller) Clients(n, chains int, switches []int, length time.Duration,
 	at func(client int) *Host) func() map[uint8][]linearizable.Call {
 	r.T.Helper()
