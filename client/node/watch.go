@@ -213,7 +213,7 @@ func (f *follower) signal() {
 	}
 }
 
-// wait waits until take returns true. It holds the lock while it calls take.
+// wait waits until the function `take` returns true. It holds the lock while it calls `take`.
 func (f *follower) wait(ctx context.Context, take func() bool) error {
 	for {
 		f.mu.Lock()

@@ -136,7 +136,7 @@ func (r *Controller) WaitEvent(kind, sw string) {
 	}, "an event "+kind+" "+sw)
 }
 
-// WaitUntil waits until done returns true.
+// WaitUntil waits until the function `done` returns true.
 func (r *Controller) WaitUntil(done func() bool, what string) {
 	r.T.Helper()
 	poll.Until(r.T, 60*time.Second, what, done, r.History)
