@@ -14,10 +14,10 @@ import (
 // SessionSource gives a client the sessions that it writes with.
 type SessionSource interface {
 	// Acquire returns sessions to write with. host is the address from which the client sends, or
-	// invalid if it is unknown. Until the channel lost is closed, no one else writes under these
-	// sessions; if lost is nil, that never ends. The client calls Acquire again after lost was
-	// closed. If lost is not nil, the client also calls Acquire again when the switches reject all
-	// of the sessions.
+	// invalid if it is unknown. Until the channel `lost` is closed, no other client writes under
+	// these sessions. If `lost` is nil, they stay reserved forever. The client calls Acquire again
+	// after `lost` was closed. If `lost` is not nil, the client also calls Acquire again when the
+	// switches reject all of the sessions.
 	Acquire(ctx context.Context, host netip.Addr) (sessions []Session, lost <-chan struct{}, err error)
 	// Release releases the sessions that the last Acquire returned. The client sends nothing more
 	// under them.
@@ -60,7 +60,7 @@ type SessionLeaser interface {
 var ErrLeaseGone = errors.New("session lease has run out")
 
 // LeasedSessions leases count sessions and keeps their lease alive. If it cannot renew the lease,
-// it closes the channel lost before the lease expires.
+// it closes the channel `lost` before the lease expires.
 func LeasedSessions(l SessionLeaser, count int, owner string) SessionSource {
 	return &leasedSessions{leaser: l, count: count, owner: owner}
 }

@@ -48,8 +48,8 @@ type callState uint8
 
 const (
 	queued  callState = iota // The call is a write that waits for a session.
-	waiting                  // The call waits for an answer, until the time wake.
-	// The call pauses after a refusal. At the time wake, its packet is sent again.
+	waiting                  // The call waits for an answer, until the time in its field `wake`.
+	// The call pauses after a refusal. At the time in its field `wake`, its packet is sent again.
 	pausing
 	done
 )

@@ -366,7 +366,7 @@ func (m *Machine) Receive(now time.Duration, from netip.AddrPort, payload []byte
 	}
 }
 
-// Tick handles all timers that are due at the time now.
+// Tick handles all timers that are due at the time `now`.
 func (m *Machine) Tick(now time.Duration) {
 	for len(m.timers) > 0 && m.timers[0].wake <= now {
 		m.wake(now, m.timers[0])

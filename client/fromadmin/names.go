@@ -185,10 +185,10 @@ type namedCall struct {
 	begun    clock.Time
 
 	gone      *place // the place with the KEY_ID that was last asked and does not exist
-	refused   error  // the switch's answer that gone does not exist
+	refused   error  // the switch's answer that the KEY_ID does not exist
 	uncertain bool   // whether a copy of the write may have been executed
-	// doubt means that a copy may have been executed at gone, unless the controller says that gone
-	// was removed before.
+	// doubt means that a copy may have been executed under the KEY_ID of the field `gone`, unless
+	// the controller says that this KEY_ID was removed before the call.
 	doubt bool
 	again int // number of retries
 }

@@ -181,7 +181,7 @@ func (h *Held) Err() error {
 	return h.err
 }
 
-// finish closes the channel lost, and reports whether the channel was open.
+// finish closes the channel `lost`, and reports whether the channel was open.
 func (h *Held) finish(err error) bool {
 	h.mu.Lock()
 	if h.over {

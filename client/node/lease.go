@@ -64,7 +64,7 @@ type lease struct {
 	stop context.CancelFunc
 	mu   sync.Mutex
 	gone error           // not nil if the lease has expired or may have expired
-	lose func(err error) // called with the reason when the field gone is set
+	lose func(err error) // called with the reason when the field `gone` is set
 }
 
 type leaseKind struct {

@@ -213,7 +213,7 @@ func (f *follower) signal() {
 	}
 }
 
-// wait waits until take returns true. It holds the lock while it calls take.
+// wait waits until the function `take` returns true. It holds the lock while it calls `take`.
 func (f *follower) wait(ctx context.Context, take func() bool) error {
 	for {
 		f.mu.Lock()
@@ -250,7 +250,7 @@ type Watch struct {
 	named     map[string]bool // the keys in cfg.Keys
 	// the newest version of each key that the server has sent; bury removes deleted keys
 	last    map[string]Version
-	graves  []grave // deletions whose versions are in the field last, oldest first
+	graves  []grave // deletions whose versions are in the field `last`, oldest first
 	pending map[string]*Event
 	order   []string // the keys of the field pending, in the order of their events
 }
@@ -356,7 +356,7 @@ func (w *Watch) take(e *nodeapi.Event) {
 	}
 	old := w.pending[e.Key]
 	if old != nil && !v.Newer(old.Version) {
-		// the version is known, although the field last has forgotten it
+		// the version is known, although the field `last` has forgotten it
 		return
 	}
 	w.last[e.Key] = v

@@ -208,8 +208,8 @@ func TestWatchKeepsTheNewest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The server answers this call after it has sent all events.
 	if _, err := c.Get(soon(t), "x"); err != nil {
-		// The server answers this call after it has sent all events.
 		t.Fatal(err)
 	}
 	e, err := w.Next(soon(t))

@@ -301,8 +301,8 @@ func (c *Chain) read(i int) {
 	}
 }
 
-// network delivers a packet by calling deliver. It calls deliver never, once or twice, at once or
-// after a delay.
+// network delivers a packet by calling `deliver`. It calls `deliver` never, once or twice,
+// immediately or after a delay.
 func (c *Chain) network(deliver func()) {
 	c.mu.Lock()
 	var delays []time.Duration

@@ -71,8 +71,8 @@ func (h *History) says(key string, header *pb.ResponseHeader, kvs []*mvccpb.KeyV
 
 // CheckHeaders checks that each key had the state that a client read, at the revision in the
 // answer's header. If so, a client that then watches from the next revision misses nothing.
-// CheckHeaders reads all changes after the revision since from etcd itself. That revision must be 1
-// or more and not compacted, and no answer may have an older revision. CheckHeaders returns the
+// CheckHeaders reads all changes after the revision `since` from etcd itself. That revision must be
+// 1 or more and not compacted, and no answer may have an older revision. CheckHeaders returns the
 // number of checked answers.
 func (h *History) CheckHeaders(ctx context.Context, etcd *clientv3.Client, since int64) (int, error) {
 	h.mu.Lock()

@@ -212,9 +212,8 @@ func p4Actions(t *testing.T, page *strings.Builder, infos []*p4.P4Info, comments
 		}
 		meaning := comments[name] + " "
 		var restrictions []string
+		// Restrictions may differ between profiles, because they may contain the number of slots.
 		for _, info := range infos {
-			// Restrictions may differ between profiles, because they may contain the number of
-			// slots.
 			restrictions = append(restrictions, restriction(byAlias(info.Actions, name).Preamble.Annotations))
 		}
 		meaning += strings.ReplaceAll(strings.Join(slices.Compact(restrictions), " "), ". Restriction: ", " / ")
@@ -227,8 +226,8 @@ func p4Arrays(t *testing.T, page *strings.Builder, infos []*p4.P4Info, comments 
 	bits := func(r *p4.Register) int { return int(r.GetTypeSpec().GetBitstring().GetBit().GetBitwidth()) }
 	page.WriteString("\n## Registers\n\n" + refpage.Row("register", "bits", "cells", "meaning") +
 		refpage.Row("---", "---", "---", "---"))
+	// Only the largest profile has all registers.
 	for _, register := range infos[len(infos)-1].Registers {
-		// Only the largest profile has all registers.
 		name := register.Preamble.Alias
 		if bits(register) == 0 {
 			t.Fatalf("the register %s is not of bits", name)

@@ -470,8 +470,8 @@ func TestAuthentication(t *testing.T) {
 	if _, err := s.Put(asUser, putOf("k", "w")); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("a write by who may not read the prefix: %v", err)
 	}
+	// The user may read these keys, but not the keys with which cells are sealed.
 	for _, part := range []string{"placed/", "sessions/"} {
-		// The user may read these keys, but not the keys with which cells are sealed.
 		must(root.RoleGrantPermission(asRoot, "writer", livePrefix+part, clientv3.GetPrefixRangeEnd(
 			livePrefix+part), clientv3.PermissionType(clientv3.PermRead)))
 	}

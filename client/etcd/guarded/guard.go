@@ -62,7 +62,7 @@ type guard struct {
 	after   []byte       // the cell that publication puts into the slot
 
 	// unknown means that a CAS that puts the guard into the slot may have been executed, or may
-	// still be executed. That CAS expects the version was.
+	// still be executed. That CAS expects the version in the field `was`.
 	unknown bool
 	was     wire.Version
 }

@@ -268,7 +268,7 @@ func (r *reading) Read(ctx context.Context, id wire.Key) ([]byte, wire.Version, 
 	return r.memory.Read(ctx, id)
 }
 
-// late provides slots in which no guard is replaced until the channel let is closed.
+// late provides slots in which no guard is replaced until the channel `let` is closed.
 type late struct {
 	*memory
 	let chan struct{}

@@ -30,8 +30,8 @@ func newLeft() *left { return &left{slots: map[string]leftSlot{}} }
 func (l *left) put(key placedKey, version wire.Version, plain []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// Any entry may be dropped. A key that is written often will soon be remembered again.
 	for name := range l.slots {
-		// Any entry may be dropped. A key that is written often will soon be remembered again.
 		if len(l.slots) < mostLeft {
 			break
 		}

@@ -247,7 +247,7 @@ func fields(message []byte, each func(protowire.Number, protowire.Type, []byte, 
 }
 
 // keyOfPut returns the key of a PutRequest. ok is false if the key is ambiguous: if a field is
-// repeated, etcd takes the last one, and if there are unknown fields, etcd may interpret them.
+// repeated, etcd takes the last one, and if there are unknown fields, etcd may know these fields.
 func keyOfPut(request []byte) (key []byte, ok bool) {
 	var there [mostFieldsOfAPut + 1]bool
 	ok = fields(request, func(num protowire.Number, typ protowire.Type, value []byte, _ uint64) {

@@ -108,8 +108,8 @@ func compareParts(c *pb.Compare, parts []span) (ways [][]*pb.Compare) {
 	}
 	none := pb.Compare{Target: pb.Compare_CREATE, Result: pb.Compare_LESS,
 		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 1}}
+	// `some` is a bit set of the parts that have keys.
 	for some := 1; some < 1<<len(parts); some++ {
-		// `some` is a bit set of the parts that have keys.
 		var way []*pb.Compare
 		for i, p := range parts {
 			if some>>i&1 == 1 {

@@ -191,8 +191,8 @@ func ask[A any](g *gateway, do func() (A, error)) (answer A, err error) {
 		err := refusals[g.r.IntN(len(refusals))]
 		do = func() (A, error) { return *new(A), err }
 	}
+	// If the request arrives late, its answer goes into this variable, which is dropped.
 	var got struct {
-		// If the request arrives late, its answer goes into this variable, which is dropped.
 		answer A
 		err    error
 	}

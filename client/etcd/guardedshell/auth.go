@@ -23,7 +23,7 @@ const (
 	AuthHolds = 3 * time.Second // exported for tests of code that uses this package
 )
 
-// begin is the time from which the field until counts. Its clock does not stop while the machine
+// begin is the time from which the field `until` counts. Its clock does not stop while the machine
 // sleeps.
 var begin = clock.Now()
 
@@ -42,7 +42,7 @@ type Everybody struct {
 	// the time at which the last answer ceases to be valid, in nanoseconds since begin
 	until atomic.Int64
 
-	mu       sync.Mutex    // held while the field until is changed
+	mu       sync.Mutex    // held while the field `until` is changed
 	closed   time.Duration // answers to questions that were asked before this time are ignored
 	enabling int           // number of requests under way that may enable etcd's authentication
 }

@@ -103,7 +103,7 @@ func (k *Keys) load(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// store writes a ring if the keys have not changed since the revision was, and then adopts the
+// store writes a ring if the keys have not changed since the revision `was`, and then adopts the
 // ring. Revision 0 means that the keys were never written. The caller has locked mu.
 func (k *Keys) store(ctx context.Context, r *Ring, was int64) error {
 	text, err := r.marshal()
@@ -132,7 +132,7 @@ func (k *Keys) use(r *Ring, revision int64) {
 }
 
 // change computes a new ring from the ring in etcd and writes it. It repeats both until the write
-// succeeds. If the function how returns nil, nothing is changed.
+// succeeds. If the function `how` returns nil, nothing is changed.
 func (k *Keys) change(ctx context.Context, how func(*Ring) (*Ring, error)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -148,8 +148,9 @@ func (s *Service) Close() {
 	s.follower.Close()
 }
 
-// FollowDictionaries reads the dictionaries for values, and closes loaded after the first attempt.
-// Until ctx ends, it reads them again once a minute, and when a new dictionary appears.
+// FollowDictionaries reads the dictionaries for values, and closes the channel `loaded` after the
+// first attempt. Until ctx ends, it reads them again once a minute, and when a new dictionary
+// appears.
 func FollowDictionaries(ctx context.Context, etcd clientv3.Watcher, library *slotcodec.Library,
 	loaded chan<- struct{}, log *slog.Logger) {
 	var news clientv3.WatchChan

@@ -107,7 +107,7 @@ func (c *controller) counts() (opened, closed int, evicted []admin.PlacementEvic
 	return c.opened, c.closed, c.evicted
 }
 
-// waitFor waits at most 10 s until the function is returns true.
+// waitFor waits at most 10 s until the function `is` returns true.
 func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	poll.Until(t, 10*time.Second, what, is)

@@ -7,7 +7,7 @@ import (
 )
 
 // Until waits until the function `so` returns true. It fails the test if that takes longer than
-// limit. what names the awaited condition in the failure.
+// `limit`. `what` names the awaited condition in the failure.
 func Until(t testing.TB, limit time.Duration, what string, so func() bool) {
 	t.Helper()
 	for end := time.Now().Add(limit); !so(); time.Sleep(time.Millisecond) {

@@ -229,7 +229,8 @@ func (c *Controller) place(name, chain string) *admin.Key {
 	return &admin.Key{Name: name, Chain: chain, KeyID: uint32(wire.MakeKey(c.ids[chain], c.next[chain]))}
 }
 
-// Move moves a key to another chain. During the move, for the time takes, the key is in no chain.
+// Move moves a key to another chain. During the move, which lasts for the duration `takes`, the key
+// is in no chain.
 func (c *Controller) Move(name, to string, takes time.Duration) {
 	c.mu.Lock()
 	old := c.keys[name]
@@ -254,8 +255,8 @@ func (c *Controller) Move(name, to string, takes time.Duration) {
 	delete(c.moving, name)
 }
 
-// PutBack removes a key from its chain for the time takes, and then returns it, as after a failed
-// move.
+// PutBack removes a key from its chain for the duration `takes`, and then puts it back, as after a
+// failed move.
 func (c *Controller) PutBack(name string, takes time.Duration) {
 	c.mu.Lock()
 	k := c.keys[name]

@@ -132,8 +132,8 @@ func TestChain(t *testing.T) {
 		}
 	}
 	r.Close()
+	// The column must stay valid after its reader and its stream are gone.
 	if !array.Equal(kept, want.Column(0)) {
-		// The column must stay valid after its reader and its stream are gone.
 		t.Error("what was kept has changed")
 	}
 	kept.Release()
@@ -286,8 +286,8 @@ func TestAllocator(t *testing.T) {
 	if len(mapped(t, ofFile)) != 2 || a.Elsewhere() != 0 {
 		t.Error("what is larger than a file has none of its own")
 	}
+	// a namespace may not have so much memory
 	if huge := a.Allocate(1 << 30); len(huge) != 1<<30 || a.Elsewhere() != 1<<30 {
-		// a namespace may not have so much memory
 		t.Error("what the node does not give is not the program's own")
 	} else {
 		a.Free(huge)
@@ -379,8 +379,8 @@ func TestFilesAreGivenBack(t *testing.T) {
 		got = append(got, next(t, r).Batch.Column(0).(*array.Int64).Value(0))
 	}
 	for i, n := range got {
+		// The ring has already overwritten the earliest records.
 		if got[0] == 0 || n != got[0]+int64(i) {
-			// The ring has already overwritten the earliest records.
 			t.Fatalf("there are %d", got)
 		}
 	}

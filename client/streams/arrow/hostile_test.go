@@ -232,8 +232,8 @@ func TestHostileBody(t *testing.T) {
 	old := verifier{b: good[8:]}
 	schema := old.follow(old.field(old.word(0), 2))
 	const begin = 40
+	// message returns a message whose table is in front of the old message's bytes.
 	message := func(fields uint16, body uint64) []byte {
-		// message returns a message whose table is in front of the old message's bytes.
 		b := make([]byte, 8+begin, 8+begin+len(old.b))
 		le.PutUint32(b, 1<<32-1)
 		le.PutUint32(b[4:], uint32(begin+len(old.b)))
@@ -304,8 +304,8 @@ func TestHostileSchemaThatIsSmall(t *testing.T) {
 	hostile := append([]byte(nil), good...)
 	v := verifier{b: hostile[8:]}
 	changed := 0
+	// find the vectors that have two tables
 	for at := uint64(0); at+12 <= uint64(len(v.b)); at += 4 {
-		// find the vectors that have two tables
 		first, second := at+4+v.word(at+4), at+8+v.word(at+8)
 		size := uint64(len(v.b))
 		if v.word(at) != 2 || first >= size || second >= size || first == second {

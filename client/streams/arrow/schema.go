@@ -187,8 +187,8 @@ func (v *verifier) tables(at uint64, f func(table uint64)) {
 		v.bad = true
 	}
 	for i := uint64(0); i < n && !v.bad; i++ {
+		// each field takes more than a byte, so there cannot be more fields than bytes
 		if v.fields++; v.fields > len(v.b) {
-			// each field takes more than a byte, so there cannot be more fields than bytes
 			v.bad = true
 			return
 		}
@@ -210,8 +210,8 @@ func (v *verifier) message() {
 		v.bad = true
 		return
 	}
+	// the message must have no body
 	if at := v.field(m, 3); at != 0 && (v.word(at) != 0 || v.word(at+4) != 0) {
-		// the message must have no body
 		v.bad = true
 		return
 	}

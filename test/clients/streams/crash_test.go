@@ -283,8 +283,8 @@ func TestCrashes(t *testing.T) {
 		}
 	}()
 	kept := filepath.Join(dir, "streams", "default", "s")
+	// The server keeps records for consumers that it knows.
 	poll.Until(t, patience, "the consumers to be known", func() bool {
-		// The server keeps records for consumers that it knows.
 		text, _ := os.ReadFile(filepath.Join(kept, "positions.json"))
 		for _, file := range files {
 			if strings.Count(string(text), filepath.Base(file)+`"`) != partitions {
@@ -344,8 +344,8 @@ func TestCrashes(t *testing.T) {
 	}
 	slices.Sort(want)
 	var there []string
+	// A server may still be writing a file.
 	poll.Until(t, patience, "files of killed servers to be removed", func() bool {
-		// A server may still be writing a file.
 		there = names(t, kept)
 		return slices.Equal(there, want)
 	}, func() string { return fmt.Sprintf("%q, want %q", there, want) })

@@ -154,8 +154,8 @@ func TestMemoryOfACrowd(t *testing.T) {
 		s.append(ctx, n, &next[n], objects*60+60, 1000)
 	}
 	said := s.metric("netcraq_streams_memory_bytes")
+	// The segments count twice, because the stored records are also in memory.
 	if said != 2*segments {
-		// The segments count twice, because the stored records are also in memory.
 		t.Errorf("streams take %d bytes, the server says, not %d", said, 2*segments)
 	}
 	before, beforePSS := s.kernel("status"), s.kernel("smaps_rollup")["Pss"]
@@ -223,8 +223,8 @@ func TestMemoryOfACrowd(t *testing.T) {
 	t.Logf("%d subscriptions at a time; shared %d KiB, before %d; own %d KiB, before %d; proportional %d KiB, before %d",
 		most.subscriptions, most.shared>>10, before["RssShmem"]>>10, most.own>>10, before["RssAnon"]>>10,
 		most.pss>>10, beforePSS>>10)
+	// Subscriptions that are just ending are also counted.
 	if most.subscriptions < crowd/5 || most.subscriptions > 2*crowd {
-		// Subscriptions that are just ending are also counted.
 		t.Errorf("there were %d subscriptions at a time", most.subscriptions)
 	}
 	if bound := segments + 2*crowd*stream.CursorBytes + 1<<20; most.shared > bound {
@@ -409,8 +409,8 @@ func TestStopped(t *testing.T) {
 			case c.slow == nodeapi.SlowWait && c.stall == stall && (took < stall || took > rounds/2*stall):
 				t.Errorf("the producer was held up for %v by consumers that are waited for for %v", took, stall)
 			}
+			// The memory also has the cursor page of `live`.
 			if now := s.metric("netcraq_streams_memory_bytes"); now != said+stream.CursorBytes {
-				// The memory also has the cursor page of `live`.
 				t.Errorf("streams take %d bytes, and took %d", now, said)
 			}
 			for _, p := range counters {

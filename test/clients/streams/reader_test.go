@@ -654,8 +654,8 @@ func TestWaitedForAgain(t *testing.T) {
 	}
 	append := func(n int) {
 		for range n {
+			// Each of these records fills an object.
 			if _, err := c.Append(ctx, to("s", strings.Repeat("x", 900))); err != nil {
-				// Each of these records fills an object.
 				t.Fatal(err)
 			}
 		}

@@ -374,8 +374,8 @@ func describe(input, _ any) string {
 		o.Expected, o.Outcome, o.Read)
 }
 
-// current checks that each watch reports a write within the time late. If a write happened during a
-// fault of the watch's server, the time counts from the end of the fault.
+// current checks that each watch reports a write within the time `late`. If a write happened during
+// a fault of the watch's server, the time counts from the end of the fault.
 func (h *history) current(late time.Duration) (wrong []string) {
 	for _, l := range h.lags(late) {
 		if l.took > late {

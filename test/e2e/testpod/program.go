@@ -315,8 +315,8 @@ func instance(ctx context.Context, c *node.Client, args []string) error {
 	if err != nil {
 		return err
 	}
+	// write the key in advance, because creating a key takes time
 	if _, err := c.Put(ctx, "gone/"+host, []byte("0")); err != nil {
-		// write the key in advance, because creating a key takes time
 		return err
 	}
 	r, err := c.RegisterService(ctx, args[0], net.JoinHostPort(os.Getenv("POD_IP"), "8080"), node.TTL(ttl), node.Named(host))

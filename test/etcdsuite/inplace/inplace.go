@@ -36,7 +36,7 @@ const (
 	// EnvPassword is the password that the tests give to root, for runs with placed keys. Gateways
 	// read and write keys of their own in etcd, and do that as root.
 	EnvPassword = "NETCRAQ_SUITE_PASSWORD"
-	// EnvFlags are additional flags for gateways, separated by spaces.
+	// EnvFlags has additional flags for gateways, separated by spaces.
 	EnvFlags = "NETCRAQ_SUITE_FLAGS"
 )
 

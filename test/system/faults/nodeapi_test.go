@@ -365,8 +365,8 @@ func (r *nodeRun) moveAbout(key string, end time.Time, random *rand.Rand) {
 		if !time.Now().Before(end) {
 			return
 		}
+		// The move may fail, because there may be no leader, or a chain may lack a member.
 		_ = r.try(func(ctx context.Context) error {
-			// The move may fail, because there may be no leader, or a chain may lack a member.
 			k, err := r.api.Lookup(ctx, name)
 			if err != nil {
 				return err

@@ -113,8 +113,8 @@ func (c *nodeContest) once(p *node.Client, random *rand.Rand) {
 	if abandons {
 		return
 	}
+	// Release closes the channel Lost at once.
 	if !mayFail(c.t, "giving back "+c.what, held.Release(ctx)) {
-		// Release closes the channel Lost at once.
 		l.mu.Lock()
 		h.released = time.Now()
 		l.mu.Unlock()

@@ -66,8 +66,8 @@ func otherProgram(t *testing.T, later bool) (jsonFile, infoFile string) {
 		info = fmt.Appendf(info, "registers { preamble { id: 376438785 name: %q alias: \"last_slot\" } "+
 			"type_spec { bitstring { bit { bitwidth: 32 } } } size: 256 }\n", lastSlot)
 	}
+	// the JSON then has another order of keys, as another build has
 	if config, err = json.Marshal(program); err != nil {
-		// the JSON then has another order of keys, as another build has
 		t.Fatal(err)
 	}
 	dir := t.TempDir()

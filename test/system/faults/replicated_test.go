@@ -115,8 +115,8 @@ func TestReplicated(t *testing.T) {
 		}, func([]string) bool { return true })
 		team.Until(name+" to be brought in", func() bool {
 			m := team.Members()
+			// On an overloaded machine, the chain may also have lost another member.
 			for _, missing := range members {
-				// On an overloaded machine, the chain may also have lost another member.
 				if m != nil && !slices.Contains(m, missing) {
 					team.API().Recover(t.Context(), "main", missing)
 				}

@@ -269,8 +269,8 @@ func checkNothingLost(t *testing.T, nw *lab.Network, history []linearizable.Call
 		for _, k := range hot {
 			var got *wire.Packet
 			var err error
+			// repeat the read, because the cables lose frames
 			for try := uint32(1); try <= 50; try++ {
-				// repeat the read, because the cables lose frames
 				if got, err = h.Ask(lab.SwitchAddr(i+1), &wire.Packet{Op: wire.Read, Key: wire.Key(k),
 					Request: try}, 200*time.Millisecond); err == nil && got.Status == wire.OK {
 					break

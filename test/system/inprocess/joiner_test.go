@@ -171,8 +171,8 @@ func besideAJoiner(t *testing.T, n int, mute bool) {
 		x.switches[0].onPart(nil)
 		err = <-recovered
 		t.Logf("%s: %v; a write waited for %v; recover: %v; the machine held all up for %v at most", m.name, took, waited, err, late)
+		// The limit allows for a slow machine, which can delay each step of an operation.
 		for _, o := range took {
-			// The limit allows for a slow machine, which can delay each step of an operation.
 			if o.err != nil || o.took > patient+4*late {
 				bad = append(bad, fmt.Sprintf("%v: %v", o, o.err))
 			}

@@ -23,8 +23,8 @@ func (x *testbed) server(port uint16) chan *wire.Packet {
 	return told
 }
 
-// heard waits for a notification that a key has a value. It calls again repeatedly until the
-// notification comes. All notifications that come meanwhile must be about the same key.
+// heard waits for a notification that a key has a value. It repeatedly calls the function `again`
+// until the notification comes. All notifications that come meanwhile must be about the same key.
 func heard(t *testing.T, told chan *wire.Packet, key uint32, value string, again func()) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
@@ -105,8 +105,8 @@ func TestObserver(t *testing.T) {
 		t.Helper()
 		n++
 		heard(t, told, ids[0], fmt.Sprint("v", n), func() {
+			// this renews the watch, however long the test takes
 			if _, err := watch(c, ids[0]); err != nil {
-				// this renews the watch, however long the test takes
 				t.Fatal(err)
 			}
 			write(ids[0])

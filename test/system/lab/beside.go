@@ -33,8 +33,8 @@ func (nw *Network) Beside(host int) (here, there netip.Addr) {
 	return here, there
 }
 
-// Forward listens at the address from, and forwards TCP connections to the address to, until the
-// test ends.
+// Forward listens at the address `from`, and forwards TCP connections to the address `to`, until
+// the test ends.
 func Forward(t *testing.T, from, to string) {
 	t.Helper()
 	l, err := net.Listen("tcp", from)

@@ -36,7 +36,7 @@ type Workload struct {
 	Until    string // path of a file; when the file exists, the work ends early
 }
 
-// over returns whether the time end has passed, or the file until exists.
+// over returns whether the time `end` has passed, or the file `until` exists.
 func over(end time.Time, until string) bool {
 	if until != "" {
 		if _, err := os.Stat(until); err == nil {

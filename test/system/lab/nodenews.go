@@ -25,8 +25,8 @@ func notified(o *keys.Options, socket string, log *slog.Logger) error {
 	o.Metrics = registry
 	o.Push = notify.New(notify.Options{Admin: o.Admin, Log: log, Metrics: registry})
 	path := newsSocket(socket)
+	// a killed process may have left the socket
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-		// a killed process may have left the socket
 		return err
 	}
 	l, err := net.Listen("unix", path)

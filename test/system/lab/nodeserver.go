@@ -108,8 +108,8 @@ func nodeServerMain(does string) error {
 	if err != nil {
 		return err
 	}
+	// a killed process may have left the socket
 	if err := os.Remove(d.Socket); err != nil && !os.IsNotExist(err) {
-		// a killed process may have left the socket
 		return err
 	}
 	l, err := net.Listen("unix", d.Socket)

@@ -125,8 +125,8 @@ func (t *Team) Until(what string, done func() bool) {
 	poll.Until(t.Network.T, time.Minute, what, done, func() string { return fmt.Sprint(t.Seen) })
 }
 
-// KillAt kills the leader when it reports the event point. It then sends the leader's number to the
-// returned channel.
+// KillAt kills the leader when it reports the event `point`. It then sends the leader's number to
+// the returned channel.
 func (t *Team) KillAt(point string) chan int {
 	i := t.Leader()
 	c := admin.NewClient(t.Socket(i))

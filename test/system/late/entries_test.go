@@ -65,8 +65,8 @@ func lateEntry(t *testing.T, engine string) {
 	c.WaitAllReady()
 	// this fills the chain side, so that no key can be moved there
 	add(c, "side", specs("fills", 1, true))
+	// These are the Writes that create, open, close and delete the entry.
 	for n := 1; n <= 4; n++ {
-		// These are the Writes that create, open, close and delete the entry.
 		first, second := fmt.Sprint("first", n), fmt.Sprint("second", n)
 		held := nth(nw, at, n, "key_index")
 		k := add(c, "main", []admin.KeySpec{{Name: first, Value: []byte(first)}})[0]
@@ -90,9 +90,9 @@ func lateEntry(t *testing.T, engine string) {
 		}
 		remove(c, "main", []admin.KeySpec{{Name: second}})
 	}
+	// These are the Writes that create the entry of the key's alias, and that delete the key's own
+	// entry.
 	for n := 1; n <= 2; n++ {
-		// These are the Writes that create the entry of the key's alias, and that delete the key's
-		// own entry.
 		name := fmt.Sprint("stays", n)
 		k := add(c, "main", []admin.KeySpec{{Name: name, Value: []byte(name)}})[0]
 		held := nth(nw, at, n, "key_index")

@@ -35,8 +35,9 @@ func lateFirstWrite(t *testing.T, engine string) {
 	add(c, "side", specs("moved", keys, true))
 	u := user(nw, c, 4)
 
-	// late calls do, and holds its packets to the head of the chain main. The packets are held
-	// until the chain has another head and do has succeeded, and then until after has returned.
+	// late calls the function `do`, and holds its packets to the head of the chain main. The
+	// packets are held until the chain has another head and `do` has succeeded, and then until
+	// `after` has returned.
 	late := func(do func(), after func()) {
 		t.Helper()
 		head := c.Chain().Members[0].Switch

@@ -27,8 +27,8 @@ func removedValue(t *testing.T, engine string) {
 		lab.Chain{ID: 3, Name: "main", Members: []int{1, 2, 3}, Lease: 2 * lease, Patience: lease},
 		lab.Chain{ID: 4, Name: "beside", Members: []int{2}, Lease: 2 * lease, Patience: lease}))
 	all := []string{"s1", "s2", "s3"}
+	// few gives each chain so few slots that a new chain gets the slots of a removed chain.
 	few := func(top topologytest.Object) {
-		// few gives each chain so few slots that a new chain gets the slots of a removed chain.
 		for _, c := range top["chains"].([]any) {
 			c.(topologytest.Object)["slots"] = 100
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 // Dial connects to a server. If socket is empty, nodeapi.FindSocket determines the address. If the
-// address is not a Unix socket, the error advises the user to do what instead says.
+// address is not a Unix socket, the error advises the user to do what the parameter `instead` says.
 func Dial(ctx context.Context, socket, instead string) (*net.UnixConn, error) {
 	if socket == "" {
 		socket = nodeapi.FindSocket(os.Getenv)
