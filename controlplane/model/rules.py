@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search: the configurations (bounds) of the model, and its mutants, each of which is the
-protocol without one of its rules.
+"""The inputs of the searches: the configurations (bounds) of the model, and its mutants. A mutant
+is the protocol without one of its rules.
 
-The mutants stand in mutants.json, for whoever else breaks the protocol on purpose (the simulator).
+The mutants are in mutants.json, because the simulator uses them too.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from pathlib import Path
 
 CHAIN_OF_2 = 0b110100  # nodes 0, 1; node 2 is spare
 CHAIN_OF_3 = 0b100100
-CHAIN_OF_1 = 0b111100  # node 0; the others are spare
+CHAIN_OF_1 = 0b111100  # node 0; nodes 1 and 2 are spare
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """Bounds of one search, as the model's macros."""
+    """The bounds of one search, as values of the model's macros."""
 
     name: str
     what: str
     bounds: dict[str, int]
 
     def flags(self) -> list[str]:
-        """The -D that set them."""
+        """The compiler flags that set the bounds."""
         return [f"-D{k}={v}" for k, v in self.bounds.items()]
 
 
 def bounds(chain: int, writes: tuple[int, int], reads: tuple[int, int], **more: int) -> dict[str, int]:
-    """Bounds: the first chain, writes and reads by client."""
+    """Bounds of a search: the first chain, and each client's numbers of writes and of reads."""
     return {"CHAIN": chain, "WRITES0": writes[0], "WRITES1": writes[1], "READS0": reads[0], "READS1": reads[1], **more}
 
 
@@ -230,7 +230,7 @@ CONFIGURATIONS = {
     ]
 }
 
-# Where a mutant needs fewer operations than the configurations have.
+# Configurations for mutants whose violation needs fewer operations than CONFIGURATIONS have.
 SMALL = {
     "two-writes": bounds(CHAIN_OF_3, (1, 1), (1, 1)),
     "two-by-one": bounds(CHAIN_OF_3, (2, 1), (1, 2), CASES=3),
@@ -270,20 +270,20 @@ SMALL = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """The protocol without one rule, as mutants.json has it."""
+    """The protocol without one rule: an entry of mutants.json."""
 
-    id: str  # short and stable: the simulator uses it too
-    about: str  # what part of the protocol
-    rule: str  # what is kept, in one sentence
+    id: str  # a name that must not change, because the simulator uses it too
+    about: str  # the part of the protocol to which the rule belongs
+    rule: str  # the rule, in one sentence
     layer: str  # where the rule is enforced: "program" (the P4 program), "controller" or "client"
-    paper: bool  # without it the algorithm is as the paper has it
+    paper: bool  # without the rule, the algorithm is the one of the paper
     redundant: bool  # no counter-example exists in the model
-    shows: str  # the counter-example in words; or, with redundant, why there is none
-    macros: list[str]  # the model's macros that remove it
+    shows: str  # the counter-example in words; if redundant, the reason why there is none
+    macros: list[str]  # the model's macros that remove the rule
     where: list[str]  # configurations to search, in this order
 
     def flags(self, where: str) -> list[str]:
-        """The -D of its search."""
+        """The compiler flags of the mutant's search in a configuration."""
         at = SMALL[where] if where in SMALL else CONFIGURATIONS[where].bounds
         return [f"-D{k}={v}" for k, v in at.items()] + [f"-D{d}" for d in self.macros]
 

@@ -235,7 +235,7 @@ def test_image_of_the_example(tmp_path):
 
 
 class Example:
-    """A cluster with the example's pods, of which one says something else in each round."""
+    """A cluster with the example's pods. ``rounds``: what each pod has printed, by round."""
 
     def __init__(self, rounds, listed="[pod/a/election] a leads"):
         self.rounds, self.round, self.listed, self.called = rounds, 0, listed, []
@@ -248,7 +248,7 @@ class Example:
         return self.listed
 
     def rollout(self, *_):
-        """They are all there."""
+        """All pods are ready at once."""
 
     def items(self, *_):
         names = self.rounds[min(self.round, len(self.rounds) - 1)]
