@@ -13,7 +13,7 @@ SYSTEM := ./test/system/lifecycle ./cmd/netcraq ./client/etcd/guarded ./test/sys
   ./controlplane/leadership ./client ./client/etcd ./client/etcd/guardedshell ./client/etcd/seal ./client/etcd/slotclient \
   ./client/fromadmin ./client/node ./client/streams ./test/clients/js ./test/clients/node ./test/clients/streams ./test/clients/udp \
   ./etcd-monitor/cmd/etcd-monitor ./etcd-monitor/etcdtest \
-  ./etcd-monitor/hotkeys ./etcd-monitor/relay ./experiments/cmd/netcraq-doors ./experiments/cmd/netcraq-streams \
+  ./etcd-monitor/hotkeys ./etcd-monitor/relay ./experiments/cmd/netcraq-doors ./experiments/cmd/netcraq-streams ./experiments/peers ./experiments/replay \
   ./internal/kernelload ./internal/nftwatch ./nodeapi/durable ./nodeapi/durable/door ./nodeapi/etcdevents ./nodeapi/notify \
   ./nodeapi/server ./streams/broker
 # Packages whose tests compute and have almost no goroutines. They are tested without the race
