@@ -276,7 +276,7 @@ func startTarget(t *testing.T, command []string, profile int) device {
 
 	p.client, err = p4rt.New(p4rt.Options{Name: filepath.Base(command[0]),
 		Target: "passthrough:///127.0.0.1:9559", DeviceID: 1, ElectionID: p4rt.ElectionID{Low: 1}, Info: info,
-		RPCTimeout: 30 * time.Second,
+		RPCTimeout: 2 * time.Minute, // on a busy machine the kernel checks a program for half a minute
 		DialOptions: []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 				return dialIn(ctx, space, address)
