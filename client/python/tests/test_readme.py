@@ -165,7 +165,7 @@ def test_asyncio(controller: RefController) -> None:
 
 
 PAGES = sorted([*(ROOT / "docs" / "tutorials").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")])
-PROGRAM = re.compile(r"^```python\n(.*?)^```\n\nIt prints:\n\n```text\n(.*?)^```", re.M | re.S)
+PROGRAM = re.compile(r"^```python\n(.*?)^```\n\nThe (?:program|client) prints:\n\n```text\n(.*?)^```", re.M | re.S)
 """A program on a page, and the output that the page shows. "..." stands for any text."""
 
 
