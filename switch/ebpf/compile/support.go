@@ -42,7 +42,7 @@ func Supported() []Support {
 		}
 	}
 	rows := []Support{{"Primitives: " + list(run), "instructions. Messages of `log_msg` go " +
-		"through a ring buffer; if it is full, further messages are lost"}}
+		"through a ring buffer. If the buffer is full, further messages are lost"}}
 	if len(refused) > 0 {
 		rows = append(rows, Support{"Primitives: " + list(refused), ""})
 	}
@@ -112,11 +112,11 @@ var supported = []Support{
 	{
 		"truncate, truncated clones, copies with fewer headers than an earlier copy of the " +
 			"same packet",
-		"at tc, a frame is dropped if it is shorter than 14 bytes plus the added headers",
+		"at tc, the switch drops a frame that is shorter than 14 bytes plus the added headers",
 	},
 	{"Packet-in and packet-out",
-		"a ring buffer for packet-in, and `BPF_PROG_TEST_RUN` for packet-out. Frames may have " +
-			"14 to 16,000 bytes"},
+		"a ring buffer carries packet-in messages, and `BPF_PROG_TEST_RUN` sends packet-out " +
+			"messages. Frames may have 14 to 16,000 bytes"},
 	{"Frames that leave with fewer than 14 bytes", "dropped"},
 	{"Frames that become so short that they end before the original transport header",
 		"at tc, zeros fill the frame up to that place"},
