@@ -47,8 +47,8 @@ type Config struct {
 
 // Record is a record of a stream.
 type Record struct {
-	// Data is the content of the record. By push without Skip, it is in the node's memory, and
-	// valid until Release. Otherwise it is a copy.
+	// Data is the content of the record. A reader by push and without Skip gets the node's memory,
+	// which is valid until Release. All other readers get a copy.
 	Data []byte
 	Mark uint64    // the mark that the producer has set
 	Time time.Time // time at which the record was appended

@@ -66,8 +66,8 @@ func check(t testing.TB, err error) {
 }
 
 // passes sends datagrams from the other namespace to a port of the filtered one, and reports
-// whether one arrives. If it expects this, it tries for a long time, because the machine may be
-// busy. Otherwise it tries twice.
+// whether one arrives. If a datagram should arrive, passes tries for a long time, because the
+// machine may be busy. Otherwise it tries twice.
 func passes(t *testing.T, filtered, other netns.NsHandle, from, to int, expected bool) bool {
 	t.Helper()
 	server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: to})

@@ -165,7 +165,8 @@ func fail(w http.ResponseWriter, err error) {
 	w.Write(admin.MarshalError(e))
 }
 
-// counters returns a switch's counters. With ?slots=0, it adds the counters of slots up by chain.
+// counters returns a switch's counters. With ?slots=0, it returns one sum per chain
+// in place of the counters of each slot.
 func (s *server) counters(r *http.Request) (any, error) {
 	c, err := s.b.Counters(r.Context(), r.PathValue("switch"))
 	if err != nil || r.URL.Query().Get("slots") != "0" {

@@ -105,8 +105,8 @@ type Machine struct {
 	view map[string]*view // its keys are exactly the switches of o.Switches
 
 	// cfg is the configuration that the switches have or are getting. It is durable, and this
-	// controller has never given a switch a part of a later configuration. It is valid while
-	// decided, and then has members.
+	// controller has never given a switch a part of a later configuration. While decided is false,
+	// cfg has no members and means nothing.
 	cfg     Config
 	decided bool
 	// installed says that all members have had cfg since it was made durable. Then fence is empty.

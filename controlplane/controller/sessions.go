@@ -362,7 +362,7 @@ func (c *Controller) waitWhile(ctx context.Context, look func() (reason string, 
 // records says which switches keep records of sessions.
 type records struct {
 	at      []*device // switches that writes of some chain reach
-	joiners []*device // switches that are being brought into a chain, unless `at` has them
+	joiners []*device // switches that are joining a chain and are not in `at`
 	others  []*device // all other connected switches
 	// fencing names a chain that has left out a switch that may still serve. That switch may still
 	// consider itself the head, with a live lease and the former records, and cannot get new ones.

@@ -139,8 +139,8 @@ func TestTakenBeforeItIsEmptied(t *testing.T) {
 	}
 }
 
-// TestRecordsOfAJoiner: a switch is being filled for one chain, and already has a session's record.
-// Then another chain, of which it is a member, gets its first key. The record must not go back,
+// TestRecordsOfAJoiner fills a switch for one chain, so that the switch already has a session's
+// record. Then another chain of the same switch gets its first key. The record must not go back,
 // because otherwise a late copy of a request would be executed again.
 func TestRecordsOfAJoiner(t *testing.T) {
 	f := newFakes(t, twoChains([]string{"s1", "s2"}, []string{"s3"}))

@@ -55,8 +55,8 @@ type Lease struct {
 	// the host that may use the sessions; "" for all hosts that may use sessions without a lease
 	Host string   `json:"host,omitempty"`
 	IDs  []uint16 `json:"ids"`
-	// Begin holds the values to which the records of IDs were set before the holder learned about
-	// the lease. It is empty if the values are not known.
+	// Begin holds, for each session of IDs, the request number to which the switches' record was
+	// set before the holder got the lease. It is empty if the numbers are not known.
 	Begin []uint32 `json:"begin,omitempty"`
 	until Time
 	freed Time // the time from which the ids are free, if the lease has ended; otherwise 0

@@ -20,7 +20,7 @@ const (
 	Versions = 8     // number of cells of a key: one for the clean version, the others for dirty versions
 )
 
-// Op is the operation of a packet, which has 2 bits.
+// Op is a packet's operation. It has 2 bits on the wire.
 type Op uint8
 
 // These are the paper's operations.

@@ -58,8 +58,8 @@ func serve(t *testing.T, dir string, endpoints ...string) *server {
 	return s
 }
 
-// killed returns a server that replaces a server that was killed at this moment. It has a copy of
-// the folder of the killed server.
+// killed returns a server that begins with a copy of s's present folder, as if s had been killed at
+// this moment.
 func (s *server) killed(endpoints ...string) *server {
 	s.t.Helper()
 	dir := filepath.Join(s.t.TempDir(), "streams")

@@ -23,8 +23,8 @@ type Memory struct {
 	byPrefix map[*watcher]struct{}
 }
 
-// watcher is the state of a Watch. The channel changed has an element if something has changed
-// since the watcher last checked.
+// watcher is the state of a Watch. The channel `changed` holds an element if a watched key has
+// changed since the watcher last checked.
 type watcher struct {
 	changed chan struct{}
 	w       Watch

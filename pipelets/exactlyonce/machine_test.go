@@ -184,7 +184,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestGap checks that the condition describes missing history even if no record comes.
+// TestGap checks that the pipelet's condition reports missing history even if no record arrives.
 func TestGap(t *testing.T) {
 	m := New(Config{Max: 1, First: time.Second, Longest: time.Second})
 	m.Done(m.Next(), Result{}) // the result of the action Open

@@ -252,8 +252,8 @@ func (k *conn) Write(b []byte) (int, error) {
 	return k.Conn.Write(b)
 }
 
-// whole records that the message has been read completely. The time that the call itself needs then
-// does not count against the client.
+// whole records that the message has been read completely. From then on, the time that the call
+// takes does not count against the client.
 func (k *conn) whole() { k.mark(true) }
 
 // release prepares the connection for the next message.

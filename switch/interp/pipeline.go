@@ -60,7 +60,7 @@ type Pipeline struct {
 	queue   []*packet.State // packets that wait for egress
 	passes  int
 	waiting waitingRoom
-	// Set once the log says that a packet's priority was out of range.
+	// outOfRange is true after the log has reported a packet with a priority out of range.
 	outOfRange bool
 	digests    []target.Digest
 }

@@ -39,7 +39,7 @@ type Options struct {
 	Events interp.Events
 	// Log receives the switch's messages. If it is nil, the switch uses slog.Default().
 	Log *slog.Logger
-	// Ports has the options of the ports. New sets its field Log to Log.
+	// Ports has the options of the ports. New overwrites Ports.Log with Log.
 	Ports ports.Options
 }
 

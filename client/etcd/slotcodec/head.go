@@ -46,9 +46,9 @@ func ReadSlot(slot []byte) (kind Kind, revision int64, size int, err error) {
 	return 0, 0, 0, fmt.Errorf("%w: a slot of %v", ErrMalformed, kind)
 }
 
-// CheckSlot looks for signs that neither a gateway nor placement has written the content of a slot.
-// It does not need the sealing key. version is the slot's version, and made is the version in which
-// placement created the slot.
+// CheckSlot returns an error if the content of a slot was clearly not written by a gateway or by
+// placement. It does not need the sealing key. version is the slot's version, and made is the
+// version with which placement created the slot.
 func CheckSlot(slot []byte, version, made uint64) error {
 	if string(slot) == Unsealed {
 		if version != made {

@@ -232,7 +232,7 @@ func TestHostileBody(t *testing.T) {
 	old := verifier{b: good[8:]}
 	schema := old.follow(old.field(old.word(0), 2))
 	const begin = 40
-	// message returns a message whose table is in front of the old message's bytes.
+	// message returns the bytes of `old` with another message's table in front of them.
 	message := func(fields uint16, body uint64) []byte {
 		b := make([]byte, 8+begin, 8+begin+len(old.b))
 		le.PutUint32(b, 1<<32-1)

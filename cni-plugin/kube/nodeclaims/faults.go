@@ -33,7 +33,7 @@ const (
 	WrongPodPort     = "pod-port"         // a port that is not for pods, or another pod's
 	WrongPodMAC      = "pod-mac"          // not a MAC address, or the MAC address of another host
 	PodWithoutIPv4   = "pod-without-ipv4" // a pod that requests the fast path, which needs IPv4
-	TooManyPods      = "too-many-pods"    // more entries than a switch has ports for pods
+	TooManyPods      = "too-many-pods"    // more entries than the number of ports that a switch has for pods
 	TooManyInNetwork = "network-full"     // more hosts than the switches' tables hold
 )
 

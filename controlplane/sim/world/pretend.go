@@ -8,9 +8,8 @@ import (
 // Mutants report false facts to the machine, and this file makes these reports. The shipped machine
 // has no options that disable its rules.
 
-// pretendFenced reports to the machine that a switch that leaves the chain has acknowledged role
-// NONE. It does so as soon as a configuration is recorded, and returns whether there was such a
-// switch.
+// pretendFenced makes the machine believe that each switch that leaves the chain has acknowledged
+// role NONE, as soon as a configuration is recorded. It returns whether any switch leaves.
 func (s *Shell) pretendFenced() bool {
 	if !s.Status.Decided || s.Status.Installed {
 		return false

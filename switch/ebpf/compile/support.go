@@ -41,7 +41,8 @@ func Supported() []Support {
 			run = append(run, p)
 		}
 	}
-	rows := []Support{{"Primitives: " + list(run), "instructions; what `log_msg` says goes through a ring, and is lost where that is full"}}
+	rows := []Support{{"Primitives: " + list(run), "instructions. Messages of `log_msg` go " +
+		"through a ring buffer; if it is full, further messages are lost"}}
 	if len(refused) > 0 {
 		rows = append(rows, Support{"Primitives: " + list(refused), ""})
 	}
@@ -54,67 +55,71 @@ var supported = []Support{
 	{"Exact keys", memory.LookupHash.String()},
 	{"One prefix, with or without exact keys", memory.LookupTrie.String()},
 	{"Ternary, optional and range keys, with or without a prefix",
-		memory.LookupScan.String() + " in the order of priority: time in proportion to its length"},
+		memory.LookupScan.String() + " in the order of priority. A look-up takes time in " +
+			"proportion to the list's length"},
 	{"Const entries, default entries, direct counters", "as for other entries"},
 	{"Action profiles, and selectors with groups",
-		"as for other entries; a group's member by the hash"},
-	{"Meters, indirect and direct", "two token buckets, under a lock of their own"},
+		"as for other entries. A hash chooses the group's member"},
+	{"Meters, indirect and direct", "two token buckets, which share a separate lock"},
 	{"Digests", "a ring buffer"},
 	{
-		"Headers and metadata of fields up to 2,048 bits and more; header unions and stacks " +
-			"of them; fields of variable length (varbit)",
-		"32,000 bytes in all",
+		"Headers and metadata with fields of 2,048 bits and more; header unions and stacks " +
+			"of unions; fields of variable length (varbit)",
+		"all headers and metadata together may have 32,000 bytes",
 	},
 	{"Header stacks: extract, last, constant index, push and pop by constants",
 		"code for each element"},
-	{"Header stacks indexed while packets pass", "code for each element"},
+	{"Header stacks with an index that the packet determines", "code for each element"},
 	{
-		"Comparing headers of variable length; comparing headers, and copying unions, that " +
-			"are chosen while packets pass",
+		"Comparing headers of variable length; comparing headers and copying unions whose " +
+			"index the packet determines",
 		"",
 	},
 	{
 		"Parsers: select with masks, look ahead, advance, verify, extraction of fixed and " +
 			"variable length",
-		"as the interpreter does it",
+		"the same behaviour as in the interpreter",
 	},
-	{"Parsers that go round without a stack",
-		"a frame whose parsing takes more than all headers together and 256 bytes is dropped"},
+	{"Parsers that loop without a header stack",
+		"the program drops a frame if parsing it needs more bytes than all headers together " +
+			"plus 256"},
 	{"Parser value sets", "lists of at most 256 members"},
-	{"Arithmetic to 64 bits; bitwise operations and constant shifts of any width",
+	{"Arithmetic on up to 64 bits; bitwise operations and constant shifts of any width",
 		"instructions"},
 	{
-		"Sums, products to 1,024 by 1,024 bits, shifts by amounts that the packet says, " +
-			"saturation, comparisons: of any width",
-		"step by step, in memory",
+		"Operations of any width: sums, shifts by amounts that the packet determines, " +
+			"saturation, comparisons. Products of up to 1,024 by 1,024 bits",
+		"computed word by word, in memory",
 	},
 	{"Divisions of more than 64 bits", ""},
 	{"csum16 over headers, fields and constants of any widths, verified and updated",
-		"instructions; where a header that is missing moves what is behind it by other than " +
-			"whole words, as a hash"},
-	{"csum16 over these and the payload", "a loop over chunks of 512 bytes"},
-	{"Other algorithms as checksums", "as hashes"},
+		"instructions. If a missing header shifts the following data by a number of bytes " +
+			"that is not a whole number of words, the checksum is computed as a hash"},
+	{"csum16 over headers, fields, constants and the payload",
+		"a loop over chunks of 512 bytes"},
+	{"Other algorithms as checksums", "computed as hashes"},
 	{
-		"Hashes, of any widths too: crc32, crc16, crcCCITT, crc8, crc64, csum16, xor16, " +
-			"xor32, identity, random",
-		"over at most 512 bytes; a CRC takes a table of 2 KB",
+		"Hashes of any width: crc32, crc16, crcCCITT, crc8, crc64, csum16, xor16, xor32, " +
+			"identity, random",
+		"computed over at most 512 bytes. A CRC needs a table of 2 KB",
 	},
 	{"Hashes, and checksums other than csum16, over the payload", ""},
 	{"random", "the kernel's random numbers"},
-	{"Multicast, several replicas on a port included",
-		"`bpf_clone_redirect` after egress for each"},
+	{"Multicast, also with several replicas on one port",
+		"`bpf_clone_redirect` after egress for each copy"},
 	{"Clones, resubmitted and recirculated packets, with field lists",
-		"a copy goes through the program again, by the port's tc hook; 4,096 times at most"},
+		"the port's tc hook sends a copy through the program again, at most 4,096 times"},
 	{
-		"truncate, clones that are cut, copies with fewer headers than a copy of the same " +
-			"packet before",
-		"a frame shorter than 14 bytes and the headers that were added is dropped at tc",
+		"truncate, truncated clones, copies with fewer headers than an earlier copy of the " +
+			"same packet",
+		"at tc, a frame is dropped if it is shorter than 14 bytes plus the added headers",
 	},
 	{"Packet-in and packet-out",
-		"a ring buffer; `BPF_PROG_TEST_RUN`, frames of 14 to 16,000 bytes"},
+		"a ring buffer for packet-in, and `BPF_PROG_TEST_RUN` for packet-out. Frames may have " +
+			"14 to 16,000 bytes"},
 	{"Frames that leave with fewer than 14 bytes", "dropped"},
-	{"Frames that get shorter than to where their transport header was",
-		"at tc zeros fill them up to there"},
+	{"Frames that become so short that they end before the original transport header",
+		"at tc, zeros fill the frame up to that place"},
 }
 
 func list(names []string) string { return "`" + strings.Join(names, "`, `") + "`" }

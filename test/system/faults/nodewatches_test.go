@@ -14,7 +14,7 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// nodeWatcher is a program that watches keys. It has the events that the program received.
+// nodeWatcher is a client that watches keys and records the events that it receives.
 type nodeWatcher struct {
 	t    *testing.T
 	what string

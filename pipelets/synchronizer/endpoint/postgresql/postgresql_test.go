@@ -667,8 +667,8 @@ func TestBouncer(t *testing.T) {
 	}
 }
 
-// TestAnnounced checks a server that announces a message of 1,000 MiB. It must be refused before
-// that much memory is allocated.
+// TestAnnounced checks that a message of 1,000 MiB, which a server announces, is refused before
+// memory for it is allocated.
 func TestAnnounced(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
