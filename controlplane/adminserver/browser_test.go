@@ -133,8 +133,8 @@ func TestPage(t *testing.T) {
 	shows("the controller does not answer: it is starting")
 }
 
-// TestPageWithoutPrometheus: what only Prometheus knows is left out, and the page says what is
-// missing. It comes with the first answer of a Prometheus.
+// TestPageWithoutPrometheus: the page leaves out data that only Prometheus has, and says what is
+// missing. The data appears with the first answer of a Prometheus.
 func TestPageWithoutPrometheus(t *testing.T) {
 	p := &places{shown: admin.Placement{Heat: admin.PlacementHeat{Error: "no Prometheus was given"},
 		Placed: []admin.PlacementKey{{Key: "/pinned", Chain: "main", Since: time.Now(), Code: "serves", Reason: "pinned"}},

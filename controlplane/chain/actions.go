@@ -12,7 +12,7 @@ import (
 type Action interface{ String() string }
 
 // Persist asks the shell to make the record durable, and to call Persisted with the same Seq. The
-// shell must not start the actions after it before then.
+// shell must not start any later action before that call.
 type Persist struct {
 	Record Record
 	Seq    uint64
@@ -20,9 +20,9 @@ type Persist struct {
 
 // Install asks the shell to install a switch's part of the configuration (its chain_config entry,
 // multicast groups, service address and route), and to call Installed with the same Seq. If the
-// switch has all of it already, nothing needs to be written. Install must fail if the switch has
-// reconnected since it was requested: the switch may have come back empty, which SwitchUp reports
-// first.
+// switch already has its part, nothing needs to be written. Install must fail if the switch has
+// reconnected since the request, because the switch may have come back empty. SwitchUp must report
+// that first.
 type Install struct {
 	Switch     string
 	Config     Config
@@ -30,9 +30,9 @@ type Install struct {
 	Seq        uint64
 }
 
-// Reconnect asks the shell to close the connection to a switch, to open another one, and to call
-// SwitchUp once it has read the switch's content again. By then, requests of the former connection
-// must no longer take effect. Meanwhile the machine treats the switch as down.
+// Reconnect asks the shell to close the connection to a switch, to open a new one, and to call
+// SwitchUp once it has read the switch's content again. Before that call, requests of the former
+// connection must have stopped taking effect. Meanwhile the machine treats the switch as down.
 type Reconnect struct {
 	Switch string
 	Why    string
@@ -42,10 +42,10 @@ type Reconnect struct {
 // replies, the shell passes the reply to LeaseReply.
 type Lease struct {
 	Switch   string
-	Number   uint16 // the switch's reply repeats it
+	Number   uint16 // The switch's reply contains the same number.
 	Epoch    uint16
-	Clock    uint64        // the switch's clock as last heard, in microseconds; 0: never heard
-	Duration time.Duration // length of the lease from Clock on; 0: no lease, the switch only answers
+	Clock    uint64        // the last clock that the switch reported, in microseconds; 0: none
+	Duration time.Duration // The lease lasts for Duration after Clock; 0 only asks for a reply.
 	// Every is the time between two LEASEs to this switch. Any message from the switch within that
 	// time counts as an answer (Alive), and any answered call within that time as progress
 	// (Working).
@@ -130,7 +130,7 @@ type DrainKeys struct {
 	Op      OpID
 	Attempt int
 	Epoch   uint16
-	Members []string // head first
+	Members []string // ordered from head to tail
 }
 
 // WriteKeys asks the shell to send the first write of each of an operation's keys to the head

@@ -21,7 +21,7 @@ const (
 	mostExcused   = 3 * unheardLeases
 )
 
-// stranger is a factor: a controller that has just started waits stranger times FailureTimeout for
+// stranger is a factor. A controller that has just started waits stranger times FailureTimeout for
 // a member that has not connected to it yet.
 const stranger = 10
 
@@ -34,7 +34,8 @@ func (m *Machine) givenUpAt(sw string) (Time, bool) {
 	if m.o.FailureTimeout == 0 && !v.leaving {
 		return v.downAt + stepMost, m.joins(sw) && v.met
 	}
-	// a leaving member, too: fencing it when it connects is better than waiting for its lease
+	// This wait also applies to a leaving member, because fencing it when it connects is better
+	// than waiting for its lease.
 	if !v.met {
 		return stranger * max(m.o.FailureTimeout, 200*time.Millisecond), true
 	}
@@ -114,7 +115,9 @@ func (m *Machine) failover(now Time) {
 	}
 	m.event("chain.failover", strings.Join(gone, ", "), "%s: the chain goes on without it", why)
 	n := m.next(m.cfg.Epoch, left)
-	if n.Freeze == FreezeHead { // it was draining to change its order, and that request has to be repeated
+	// the chain was draining because its order was to change, and that change must be requested
+	// again
+	if n.Freeze == FreezeHead {
 		n.Freeze = Thawed
 	}
 	m.begin(now, n, nil)

@@ -111,10 +111,10 @@ func TestTransitionsAreDocumented(t *testing.T) {
 // simSwitch is a switch of the simulated world.
 type simSwitch struct {
 	assignment *Assignment
-	born       Time // its clock's zero
+	born       Time // when the switch's clock was zero
 	keys       int
 	connected  bool
-	fresh      bool // restarted since its last connection
+	fresh      bool // the switch was restarted since its last connection
 }
 
 type world struct {
@@ -130,15 +130,15 @@ type world struct {
 	persist  error
 	keys     int
 	quiet    bool
-	leased   map[string]uint16 // the number of the last LEASE
-	running  map[OpID]int      // attempt of the running step
+	leased   map[string]uint16 // the number of the last LEASE to each switch
+	running  map[OpID]int      // the attempt of each operation's running step
 	redrive  uint16
 	erase    uint64
 	copy     uint64
 	rejoin   Rejoin
 	unleased func(sw string) bool
-	seen     []Phase           // the phases since the last printing, beginning with the one before
-	taken    map[[2]Phase]bool // the transitions in all scenarios
+	seen     []Phase           // the phases since the last printing, preceded by the last phase before it
+	taken    map[[2]Phase]bool // the transitions that any scenario has taken
 }
 
 func (w *world) command(d *datadriven.TestData) {
@@ -461,7 +461,8 @@ func (w *world) deliver(n int, err error) {
 	w.drain()
 }
 
-// drain carries out the machine's actions, as far as the world does so by itself.
+// drain executes the machine's actions. Actions that need a command of the scenario stay
+// outstanding.
 func (w *world) drain() {
 	for {
 		w.look()

@@ -176,8 +176,8 @@ func (c *Controller) mayTell() error {
 
 // onRecord returns the keys whose names start with prefix, by name, in their recorded state. It
 // leaves out keys that are being added, that were added and are being removed again, or that will
-// replace a key that moves: if this controller ends, the next one removes them. A key that is
-// moving has its former KEY_ID.
+// replace a key that moves: if this controller ends, the next controller removes them. A key that
+// is moving has its former KEY_ID.
 func (c *Controller) onRecord(prefix string) []keyspace.Key {
 	return c.savedKeys.List(prefix, func(k keyspace.Key) bool {
 		return k.State != keyspace.Adding && !k.Undone && !strings.HasPrefix(k.Name, keyspace.MovingPrefix)
@@ -234,7 +234,7 @@ func (c *Controller) RemoveKey(ctx context.Context, chainName, nameOrID string) 
 	return apiError(c.removeKey(ctx, chainName, nameOrID))
 }
 
-// MoveKey moves a key to another chain, where it gets another KEY_ID. Until that is recorded,
+// MoveKey moves a key to another chain, where it gets another KEY_ID. Until the move is recorded,
 // lookups of its name return Unavailable.
 func (c *Controller) MoveKey(ctx context.Context, chainName, nameOrID, to string) (*admin.Key, error) {
 	k, err := c.moveKey(ctx, chainName, nameOrID, to)

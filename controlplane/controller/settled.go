@@ -7,10 +7,10 @@ import (
 	"github.com/netcraq/netcraq/controlplane/chain"
 )
 
-// This file tells for how long a name has had its present KEY_ID. Suppose that a client's write
-// went to a KEY_ID that no longer exists. From the duration the client learns whether a copy of the
-// write can have been executed: not if the KEY_ID was gone before the first copy was sent. Because
-// the answer is a duration, no two clocks are compared.
+// The functions in this file compute how long a name has had its present KEY_ID. Suppose that a
+// client's write went to a KEY_ID that no longer exists. The duration tells the client whether a
+// copy of the write can have been executed. It cannot if the KEY_ID was gone before the client sent
+// the first copy. Because the answer is a duration, no two clocks are compared.
 
 const (
 	// settledMost is longer than any client waits for a write.

@@ -91,7 +91,7 @@ func (c *Controller) Deposed() <-chan struct{} { return c.letGo }
 // switchUp handles a switch that has everything that follows from the topology.
 func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uint8]switches.Report) {
 	if c.deposed != "" || d.state.Phase != p4rt.Primary || d.state.Stream != stream {
-		return // the connection was lost again meanwhile
+		return // the connection was lost again
 	}
 	d.lastError = ""
 	c.setReady(d, true)

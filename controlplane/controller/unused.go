@@ -36,7 +36,7 @@ func (c *Controller) RemoveUnused(ctx context.Context, name string, version uint
 		version = uint64(k.Made)
 	}
 	last := wire.Version(version - k.Offset)
-	// This finds most keys that are in use without touching them.
+	// This reveals most keys that are in use, without hiding them from clients.
 	states, err := c.states(ctx, []keyspace.Key{k}, stateEverywhere)
 	if err != nil {
 		return apiError(err)

@@ -129,8 +129,8 @@ func TestUpdateMistakes(t *testing.T) {
 	chain := func(top topologytest.Object) topologytest.Object {
 		return top["chains"].([]any)[0].(topologytest.Object)
 	}
-	// no switch answers the first write, so the addition fails, and neither can its undoing
-	// complete
+	// No switch answers the first write. So the addition fails, and undoing it cannot complete
+	// either.
 	adding, stop := context.WithCancel(t.Context())
 	defer stop()
 	go c.AddKeys(adding, "main", []admin.KeySpec{{Name: "k"}})
@@ -248,7 +248,7 @@ func TestUpdateSwitches(t *testing.T) {
 	if got := f.writes() - writes; got != 0 {
 		t.Errorf("%d updates were written by the next controller:\n%s", got, eventText(c))
 	}
-	// While no controller runs the tail leaves: the next controller knows the tail from the saved
+	// The tail leaves while no controller runs. The next controller knows the tail from the saved
 	// state, fences it, and continues without it.
 	stop()
 	if b, err = json.Marshal(topologytest.Read(t, f.file, func(top topologytest.Object) {
@@ -273,7 +273,7 @@ func TestUpdateSwitches(t *testing.T) {
 }
 
 // TestUpdateReplaced: if the P4Runtime server of a switch changes, the controller connects to the
-// new one.
+// new server.
 func TestUpdateReplaced(t *testing.T) {
 	f := newFakes(t, nil)
 	c, _ := f.start()
@@ -309,7 +309,8 @@ func TestUpdateChains(t *testing.T) {
 		}
 	}
 	frozen := true
-	if _, err := c.ChangeChain(t.Context(), "main", admin.ChainChange{Frozen: &frozen}); err != nil { // epoch 2
+	// this change begins epoch 2
+	if _, err := c.ChangeChain(t.Context(), "main", admin.ChainChange{Frozen: &frozen}); err != nil {
 		t.Fatal(err)
 	}
 	update(t, c, f.topology(second(5)))

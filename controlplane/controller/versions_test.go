@@ -10,7 +10,7 @@ import (
 	"github.com/netcraq/netcraq/api/buildinfo"
 )
 
-// minorFrom returns this tree's version with another minor version.
+// minorFrom returns this tree's version with its minor version changed by add.
 func minorFrom(t *testing.T, add int) string {
 	t.Helper()
 	var major, minor int

@@ -2,6 +2,6 @@
 
 package sim
 
-// Under the race detector a seed takes ten times as long, so it runs few; `make test` also runs
-// without it.
+// A seed takes ten times as long under the race detector, so few seeds are run with it. `make test`
+// also runs the seeds without it.
 const testSeeds = 60

@@ -196,7 +196,7 @@ func TestRealServers(t *testing.T) {
 	}
 }
 
-// slow is a store with a delay, and with one long delay.
+// slow is a store with a delay for each query, and with a single long delay.
 type slow struct {
 	*memory
 	took time.Duration
@@ -239,7 +239,8 @@ func TestQueriesThatAStallKeepsWaitingCountAsLong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The stalled query waits for 200 ms, and those that become due meanwhile for 190, 180, ...
+	// The stalled query waits for 200 ms. The queries that become due meanwhile wait for 190, 180,
+	// ... ms.
 	long := 0
 	for _, bar := range r.Get.Latency.Distribution() {
 		if bar.From > (50 * time.Millisecond).Nanoseconds() {

@@ -9,7 +9,7 @@ import (
 	"github.com/netcraq/netcraq/switch/ebpf"
 )
 
-// The values in the shipped program's tables.
+// These are values in the shipped program's tables.
 const (
 	principal  = 1 // principal of the client, and also the realm of its key
 	session    = 3
@@ -51,7 +51,7 @@ func shipped(name string, program Program, leased bool) ([]Case, error) {
 	stamped := wire.Packet{Op: wire.Write, Flags: wire.Stamped, Epoch: 1, Session: session, Version: first,
 		Value: make([]byte, 16)}
 	done := wire.Packet{Op: wire.WriteReply, Epoch: 1, Session: session, Version: first, Value: make([]byte, 16)}
-	// Each write has a new number.
+	// Each write has a new request number.
 	counting := func(counts ...int) Case {
 		c := lease()
 		c.Changes = ebpf.Changes{Counts: counts}

@@ -71,7 +71,7 @@ func TestAPodThatIsNewHasTheObjectOfAnother(t *testing.T) {
 	}
 }
 
-// TestReplay replays the trace at a hundred times its speed against its own etcd.
+// TestReplay replays the trace at a hundred times its speed, against an etcd that the test starts.
 func TestReplay(t *testing.T) {
 	trace, export := data(t)
 	etcd, err := embedded.Start(t.Context(), embedded.Config{DataDir: t.TempDir()})

@@ -12,11 +12,11 @@ import (
 
 // slotSaid records the first answer to clients that a KEY_ID has no slot.
 type slotSaid struct {
-	none time.Duration // time of that answer; 0: nobody got one
+	none time.Duration // time of that answer; 0 if nobody got such an answer
 	what string
-	// the controller has tried to move the key: the KEY_ID disappears at one switch after the
-	// other, and may come back. Then clients must not trust "no slot" (docs/protocol.md, "Moving
-	// keys")
+	// moved says that the controller has tried to move the key. The KEY_ID then disappears at one
+	// switch after the other, and may come back. Clients must not trust "no slot" in that case
+	// (docs/protocol.md, "Moving keys").
 	moved bool
 }
 

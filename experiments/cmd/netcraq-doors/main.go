@@ -83,14 +83,14 @@ func command() *cobra.Command {
 	return root
 }
 
-// The requested key and its value.
+// These are the requested key and its value.
 const (
 	namespace = "default"
 	key       = "services/barista/leader"
 	valueSize = 64
-	// echoSize is about the size of a get and of its answer as JSON.
+	// echoSize is about the size in bytes of a read, and of its answer, as JSON.
 	echoSize = 128
 )
 
-// background is for calls without a timeout.
+// background is the context of calls without a timeout.
 var background = context.Background()
