@@ -185,7 +185,8 @@ func (p Plugins) install(name string) (changed bool, err error) {
 
 const pluginMode = 0o755
 
-// folders returns the folders to watch: To, and dir if it is not "".
+// folders returns the folders to watch. They are dir if it is not "", and To if plugins are
+// installed.
 func (p Plugins) folders(dir string) (out []string) {
 	if dir != "" {
 		out = append(out, dir)

@@ -9,16 +9,18 @@
 //
 // The gateway adds or changes the following:
 //
-//   - It reads the revision in the header of each answer. [Newest] is the newest revision seen. -
-//     Equal watches of several clients become one watch at etcd, and lease keep-alives share a few
-//     streams to etcd (watch.go, shared_watches.go, keepalive.go). - It counts requests and the
-//     keys that are read (package hotkeys). - With a namespace, keys have the namespace as a prefix
-//     at etcd, which clients do not see (namespace.go). - With advertised addresses, MemberList
-//     returns these instead of the members' own. Otherwise a client that asks for the members
-//     (clientv3's Sync) would bypass the gateway. - With [Config].KV, the gateway serves the
-//     key-value service (Range, Put, DeleteRange, Txn, Compact) itself, and package guarded answers
-//     reads from the switches. The gateway then also serves the Lock and Election services, because
-//     they write keys. It uses etcd's own code for them, on top of its key-value service.
+//   - It reads the revision in the header of each answer. [Newest] is the newest revision seen.
+//   - Equal watches of several clients become one watch at etcd, and lease keep-alives share a few
+//     streams to etcd (watch.go, shared_watches.go, keepalive.go).
+//   - It counts requests and the keys that are read (package hotkeys).
+//   - With a namespace, keys have the namespace as a prefix at etcd, which clients do not see
+//     (namespace.go).
+//   - With advertised addresses, MemberList returns these instead of the members' own. Otherwise a
+//     client that asks for the members (clientv3's Sync) would bypass the gateway.
+//   - With [Config].KV, the gateway serves the key-value service (Range, Put, DeleteRange, Txn,
+//     Compact) itself, and package guarded answers reads from the switches. The gateway then also
+//     serves the Lock and Election services, because they write keys. It uses etcd's own code for
+//     them, on top of its key-value service.
 //
 // Besides gRPC the same port serves HTTP as etcd's does: /health, /livez, /readyz, /version and
 // /metrics return etcd's answers. /v3/ is etcd's JSON form of the gRPC services, which the gateway

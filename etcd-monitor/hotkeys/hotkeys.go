@@ -19,8 +19,8 @@
 // Prometheus sees for a key never decreases and never jumps by another key's reads, unlike a
 // sketch's own estimates. Three things follow:
 //
-//   - A key's first sample may already be above zero. rate() ignores it, as for every new series. -
-//     If a key leaves the exposed top and comes back while it still has its counter (there are many
+//   - A key's first sample may already be above zero. rate() ignores it, as for every new series.
+//   - If a key leaves the exposed top and comes back while it still has its counter (there are many
 //     more counters than exposed keys), the counter continues, and rate() over the gap is correct.
 //   - If a key has lost its counter, the count starts again at zero, which rate() treats as a
 //     program's restart. If the count exceeds its former value before the next scrape, rate() is

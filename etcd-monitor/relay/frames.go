@@ -222,7 +222,8 @@ func (c *conn) onWindow(f *http2.WindowUpdateFrame) error {
 	return nil
 }
 
-// tooManyPings is the text with which gRPC closes such a connection (grpc: internal/transport).
+// tooManyPings is the text with which gRPC closes a connection whose peer pings too often (grpc:
+// internal/transport).
 const tooManyPings = "too_many_pings"
 
 // mostPings is the permitted number of early pings. idlePing is the minimum interval between pings

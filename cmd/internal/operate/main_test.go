@@ -530,7 +530,8 @@ func TestAuthority(t *testing.T) {
 	}
 }
 
-// TestReadme runs the commands of the README's console blocks, with shorter measurements.
+// TestReadme runs the commands that README.md shows after the prompt netcraq>, with shorter
+// measurements.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("../../../README.md")
 	if err != nil {

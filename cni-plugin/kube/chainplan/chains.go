@@ -2,9 +2,9 @@
 // network or API server. Package reconcilers calls them and carries out the decisions.
 //
 //   - Accept decides which chains may exist, Form chooses their first members, and Next chooses the
-//     next step of a running chain (chains.go) - Status computes the status of the chain's resource
-//     (status.go) - WantedRules and RuleChanges decide which etcd keys may be in a chain
-//     (key_rules.go)
+//     next step of a running chain (chains.go)
+//   - Status computes the status of the chain's resource (status.go)
+//   - WantedRules and RuleChanges decide which etcd keys may be in a chain (key_rules.go)
 package chainplan
 
 import (

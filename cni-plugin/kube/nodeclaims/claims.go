@@ -17,11 +17,12 @@ import (
 // nothing. These rules decide, in this order:
 //
 //   - First acceptance. A claim that this process has accepted is valid as long as the Node makes
-//     it. So a compromised worker cannot take an address that is in use. - Kind. podCIDRs outrank
-//     addresses if the cluster sets them, because no one can change a Node's podCIDRs once they are
-//     set. With another network plugin (chained) the cluster may leave them unset, and then a
-//     kubelet could set them, so addresses outrank podCIDRs. - Age. The older Node object wins,
-//     according to the API server. No node can make its object older.
+//     it. So a compromised worker cannot take an address that is in use.
+//   - Kind. podCIDRs outrank addresses if the cluster sets them, because no one can change a Node's
+//     podCIDRs once they are set. With another network plugin (chained) the cluster may leave them
+//     unset, and then a kubelet could set them, so addresses outrank podCIDRs.
+//   - Age. The older Node object wins, according to the API server. No node can make its object
+//     older.
 type Claims struct {
 	nodeview.Addressing
 	chained bool
