@@ -20,12 +20,12 @@ import (
 // network is the controller's state for one topology. Update replaces it as a whole. It is
 // immutable, except for the routes of its plan (avoid).
 type network struct {
-	topo    *topology.Topology // including the switches of left
+	topo    *topology.Topology // the topology, including the switches in left
 	left    map[string]bool    // switches that have left the topology, and that some chain still needs
 	plan    *tableplan.Plan
-	devices []*device // in the topology's order of switches
+	devices []*device // the devices, in the topology's order of switches
 	byName  map[string]*device
-	chains  []*chainState // by id
+	chains  []*chainState // the chains, ordered by id
 	byID    map[uint8]*chainState
 }
 
@@ -68,8 +68,8 @@ func (n *network) switches() []string {
 	return out
 }
 
-// device returns a switch's device. A goroutine that works for a while calls it again each time,
-// because the switch may have left meanwhile.
+// device returns a switch's device. A goroutine that works for a while must call device before each
+// use, because the switch may have left meanwhile.
 func (c *Controller) device(name string) (*device, error) {
 	if d := c.net().byName[name]; d != nil {
 		return d, nil
@@ -85,16 +85,16 @@ type chainState struct {
 	topo       *topology.Chain // only its name, id and address are up to date
 	space      keyspace.Space
 	m          *chain.Machine
-	waiting    map[chain.OpID]chan error // changes with a waiting caller
+	waiting    map[chain.OpID]chan error // the result channels of operations whose callers wait
 	operations map[chain.OpID]*keyOperation
 	ops        *ops.Chain
 	told       map[string]bool // switches that have reported their state of the chain
 	// switches whose key_index entries have not been compared with the directory since they came up
 	untidy  map[string]bool
 	tidied  bool              // the entries of all members have been compared
-	next    chain.Time        // when its machine must be ticked; 0: never
-	tidying map[wire.Key]bool // keys whose entries tidying is making or dropping
-	ready   bool              // whether the last event said that it is ready
+	next    chain.Time        // when the machine must be ticked; 0: never
+	tidying map[wire.Key]bool // keys whose entries tidying is inserting or deleting
+	ready   bool              // whether the last event said that the chain is ready
 	steers  int               // how often the requested lease has changed
 	endCopy func()            // cancels the copy that is under way
 	// learners holds the configuration's learners, for other goroutines.
@@ -118,7 +118,7 @@ func (c *Controller) newChain(ct *topology.Chain, space keyspace.Space, o chain.
 // shortAfter is how long everything must have been prompt before leases first become short.
 const shortAfter = 2 * time.Second
 
-// want sets those options that a topology may change later (chain.Machine.Want).
+// want sets the options that a topology may change later (chain.Machine.Want).
 func want(o *chain.Options, ct *topology.Chain) {
 	o.Members, o.FailureTimeout = ct.Members, ct.Patience
 	o.ShortLease, o.ShortTimeout, o.ShortAfter = ct.ShortLease, ct.ShortPatience, shortAfter

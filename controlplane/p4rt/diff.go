@@ -8,8 +8,8 @@ import (
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// MatchKey identifies an entry within its switch: table, priority and match as a map key. Padding
-// and the order of fields do not matter.
+// MatchKey returns a map key that identifies an entry within its switch: its table, priority and
+// match. Padding and the order of fields do not matter.
 func MatchKey(te *v1.TableEntry) string {
 	if te.IsDefaultAction {
 		return fmt.Sprintf("%d default", te.TableId)
@@ -35,8 +35,8 @@ func MatchKey(te *v1.TableEntry) string {
 	return fmt.Sprintf("%d %d %s", te.TableId, te.Priority, strings.Join(fields, " "))
 }
 
-// SameAction says whether two entries have the same effect on what they match. Padding and the
-// order of parameters do not matter.
+// SameAction reports whether two entries have the same effect on packets that match them. Padding
+// and the order of parameters do not matter.
 func SameAction(a, b *v1.TableEntry) bool {
 	return actionKey(a) == actionKey(b)
 }
@@ -54,9 +54,9 @@ func actionKey(te *v1.TableEntry) string {
 	return fmt.Sprintf("%d %s", a.ActionId, strings.Join(params, " "))
 }
 
-// DiffEntries returns the updates that turn a switch's entries into the wanted ones: insertions and
-// modifications in the order of want, then deletions in the order of have. Equal entries need no
-// update.
+// DiffEntries returns the updates that turn a switch's entries into the wanted entries. Insertions
+// and modifications come first, in the order of want. Deletions follow, in the order of have. Equal
+// entries need no update.
 func DiffEntries(have, want []*v1.TableEntry) []*v1.Update {
 	old := map[string]*v1.TableEntry{}
 	for _, e := range have {
@@ -84,8 +84,8 @@ func DiffEntries(have, want []*v1.TableEntry) []*v1.Update {
 	return append(updates, deletions...)
 }
 
-// DiffGroups returns the updates that turn a switch's multicast groups into the wanted ones:
-// changes, then deletions.
+// DiffGroups returns the updates that turn a switch's multicast groups into the wanted groups.
+// change has the insertions and modifications, and remove has the deletions.
 func DiffGroups(have, want []Group) (change, remove []*v1.Update, err error) {
 	old := map[uint32]Group{}
 	for _, g := range have {

@@ -4,17 +4,18 @@ import (
 	"slices"
 )
 
-// Graph is the network of the switches that are up, with a shortest path between any two. Of
-// equally short paths it uses the one whose first port has the lowest number. Following it switch
-// by switch always ends, because each step is on a shortest path.
+// Graph is the graph of the switches that are up, with a shortest path between any two. Among
+// equally short paths it uses the path whose first port has the lowest number. A packet that
+// follows these paths from switch to switch always arrives, because each step is on a shortest
+// path.
 type Graph struct {
 	t    *Topology
 	down map[string]bool
-	// distance[a][b] is the number of links from a to b; absent if there is no path.
+	// distance[a][b] is the number of links from a to b. It is missing if there is no path.
 	distance map[string]map[string]int
 }
 
-// Graph makes the graph of all switches except those in down (nil: none).
+// Graph makes the graph of all switches except those in down.
 func (t *Topology) Graph(down map[string]bool) *Graph {
 	g := &Graph{t: t, down: down, distance: map[string]map[string]int{}}
 	for _, s := range t.Switches {
@@ -25,7 +26,7 @@ func (t *Topology) Graph(down map[string]bool) *Graph {
 	return g
 }
 
-// distances is a breadth-first search.
+// distances computes the distances from a switch by a breadth-first search.
 func (g *Graph) distances(from *Switch) map[string]int {
 	dist := map[string]int{from.Name: 0}
 	for queue := []*Switch{from}; len(queue) > 0; queue = queue[1:] {
@@ -42,8 +43,8 @@ func (g *Graph) distances(from *Switch) map[string]int {
 	return dist
 }
 
-// Distance returns the number of links between two switches; ok is false if there is no path, or
-// if either is down.
+// Distance returns the number of links between two switches. It returns false if there is no path,
+// or if a switch is down.
 func (g *Graph) Distance(from, to string) (links int, ok bool) {
 	links, ok = g.distance[from][to]
 	return links, ok
@@ -63,11 +64,11 @@ func (g *Graph) NextHop(from, to string) (Port, bool) {
 			return p, true
 		}
 	}
-	return Port{}, false // unreachable: some neighbour is one link closer
+	return Port{}, false // cannot happen, because some neighbour is one link closer
 }
 
-// Nearest returns the member with the shortest path from a switch, the first one if there are
-// several; "" if none can be reached.
+// Nearest returns the member with the shortest path from a switch. If several members are equally
+// near, it returns the first of them. It returns "" if no member can be reached.
 func (g *Graph) Nearest(from string, members []string) string {
 	best, bestDistance := "", 0
 	for _, m := range members {
@@ -84,7 +85,7 @@ func (g *Graph) Nearest(from string, members []string) string {
 func (g *Graph) Tree(root string, members []string) map[string][]uint32 {
 	tree := map[string][]uint32{}
 	for _, m := range members {
-		// Up from the member to the root. A switch's parent does not depend on the member, so
+		// Go up from the member to the root. A switch's parent does not depend on the member, so
 		// paths join and do not cross.
 		for at := m; at != root; {
 			up, ok := g.NextHop(at, root)

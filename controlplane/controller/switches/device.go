@@ -22,7 +22,7 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// Device is one switch: its connection, a worker that writes to it one job after the other, and
+// Device is one switch: its connection, a worker that executes jobs on it one after the other, and
 // its known content.
 type Device struct {
 	Spec *topology.Switch
@@ -33,42 +33,45 @@ type Device struct {
 	log      *slog.Logger
 	requests *Requests
 	first    p4rt.ElectionID
-	sender   chan []byte // frames for packet-out
-	leases   chan []byte // sent before frames of sender, so that a switch that is being filled does not lose its lease
+	sender   chan []byte // frames to send as packet-outs
+	// leases holds LEASEs, which are sent before the frames in sender, so that a switch that is
+	// being filled does not lose its lease.
+	leases chan []byte
 
 	mu    sync.Mutex
 	jobs  []func(context.Context)
 	wake  chan struct{}
 	quit  chan struct{} // closed when the switch has left
-	ended bool          // run has ended
+	ended bool          // whether run has ended
 	late  sync.Mutex    // held by jobs that are submitted after run has ended
 
-	// other describes another compatible program that the switch runs; nil: it runs this one.
+	// other describes the program that the switch runs, if that is a compatible program other than
+	// this one. It is nil if the switch runs this program.
 	other   atomic.Pointer[program.Kin]
-	replace atomic.Bool // it runs another program, and must get this one now
+	replace atomic.Bool // the switch runs another program, and must get this program now
 	stale   atomic.Bool // a refresh is waiting for the worker
 	// watchesStale says that an update of the watch tables is waiting for the worker.
 	watchesStale atomic.Bool
-	heard        atomic.Int64 // when a packet last came from it (by Owner.Now)
-	worked       atomic.Int64 // when a call to it was last answered
+	heard        atomic.Int64 // when a packet last came from the switch (by Owner.Now)
+	worked       atomic.Int64 // when a call to the switch was last answered
 	unsent       atomic.Uint64
 
-	// What the worker knows to be in the switch: entries by table and match, and groups.
-	loadedAt int // the connection (p4rt.State.Stream) in which it was read; 0: it must be read anew
-	setUpAt  int // the connection in which it got everything that follows from the topology; 0: none yet
+	// These fields hold what the worker knows to be in the switch: entries by table and match, and
+	// groups.
+	loadedAt int // the connection (p4rt.State.Stream) in which the content was read; 0: it must be read again
+	setUpAt  int // the connection in which the switch got everything that follows from the topology; 0: none yet
 	freshAt  int // the connection in which the program was last loaded
 	entries  map[string]map[string]*v1.TableEntry
 	groups   map[uint32]p4rt.Group
-	rates    map[int]int64 // of host ports, in packets per second
+	rates    map[int]int64 // limits of host ports, in packets per second
 	open     bool          // access grants everything to all hosts
 	// peersOpen says that the switch accepts chain messages from ports without a chain_peer entry.
 	peersOpen bool
 	peered    map[uint8]bool         // chains whose chain_peer entries were written in this connection
-	swept     []uint8                // chains whose earlier namesakes by id have left no entries in it
-	parts     map[uint8]chain.Config // by chain: the configuration of the last install in this connection
+	swept     []uint8                // chains that have no entries of an earlier chain with the same id in the switch
+	parts     map[uint8]chain.Config // each chain's configuration at the last install in this connection
 
-	// placed holds the known key_index entries, by chain. The controller's goroutine reads it,
-	// too.
+	// placed holds the known key_index entries, by chain. The controller's goroutine also reads it.
 	placedMu sync.Mutex
 	placed   map[uint8]map[wire.Key]ops.Entry
 }
@@ -78,11 +81,12 @@ type Options struct {
 	Owner    Owner
 	Program  *program.Program
 	Requests *Requests
-	// Election is the election id of the first stream to the switch.
+	// Election is the election id for the first stream to the switch.
 	Election p4rt.ElectionID
-	// TLS is the TLS configuration for switches, each with its own server name. nil: plain text.
+	// TLS is the TLS configuration for switches, each with its own server name. If nil, connections
+	// use plain text.
 	TLS *tls.Config
-	// RPCTimeout bounds each P4Runtime request (0: the default of p4rt.Options).
+	// RPCTimeout bounds each P4Runtime request. If it is 0, the default of p4rt.Options applies.
 	RPCTimeout time.Duration
 	Log        *slog.Logger
 }
@@ -100,11 +104,11 @@ func New(o Options, sw *topology.Switch) (*Device, error) {
 		Info: o.Program.Pipeline.Info, Log: o.Log,
 		TLS:        tlsFor(o.TLS, sw),
 		RPCTimeout: o.RPCTimeout,
-		MaxBackoff: 500 * time.Millisecond, // so that a restarted switch is back soon
+		MaxBackoff: 500 * time.Millisecond, // a short limit, so that a restarted switch is connected again soon
 	}, p4rt.Handler{
 		StateChanged: func(s p4rt.State) { o.Owner.Post(func() { o.Owner.Connection(d, s) }) },
 		PacketIn:     func(p p4rt.PacketIn) { d.packetIn(p.Payload) },
-		StreamError: func(err error) { // called by one goroutine only
+		StreamError: func(err error) { // only one goroutine calls this function
 			if text := complaints.message(o.Owner.Now(), err); text != "" {
 				o.Owner.Post(func() { o.Owner.Event("switch.stream-error", d, text) })
 			}
@@ -125,14 +129,13 @@ func (d *Device) Worked(within time.Duration) bool { return lately(d.owner.Now()
 func (d *Device) Unsent() uint64 { return d.unsent.Load() }
 
 // NextElection returns the lower half of an election id that is above all ids that this connection
-// has used, or may be about to use.
+// has used or may be about to use.
 func (d *Device) NextElection() uint64 { return d.first.Low + uint64(d.Client.State().Stream) + 1 }
 
 // Stop ends run. The worker's remaining jobs fail, as if the switch were out of reach.
 func (d *Device) Stop() { close(d.quit) }
 
-// send queues a frame for the switch's pipeline, without waiting. Packets may be lost here as
-// anywhere else.
+// send queues a frame for the switch's pipeline, without waiting. The packet may be lost.
 func (d *Device) send(frame []byte) error { return d.queue(d.sender, frame) }
 
 // SendLease sends a LEASE ahead of all other waiting packets.
@@ -161,8 +164,8 @@ func (d *Device) queue(q chan []byte, frame []byte) error {
 // can.
 var ErrNotConnected = errors.New("the controller has no stream to it, or is not its primary")
 
-// sendQueued sends queued frames on a goroutine of its own, so that a stuck stream holds up
-// nothing else.
+// sendQueued sends queued frames on a goroutine of its own, so that a stuck stream delays nothing
+// else.
 func (d *Device) sendQueued(ctx context.Context) {
 	for {
 		var f []byte
@@ -183,8 +186,8 @@ func (d *Device) sendQueued(ctx context.Context) {
 	}
 }
 
-// Passing reports whether a failure may go away by itself: the switch was out of reach, rather
-// than refusing.
+// Passing reports whether an error may go away by itself, because the switch was out of reach and
+// did not refuse anything.
 func Passing(err error) bool {
 	for _, e := range []error{ErrNotConnected, ops.ErrNotDeleted, p4rt.ErrNotPrimary, p4rt.ErrNotConnected,
 		p4rt.ErrOutcomeUnknown, context.Canceled, context.DeadlineExceeded} {
@@ -203,7 +206,7 @@ func Passing(err error) bool {
 	return false
 }
 
-// lately reports whether a noted event happened within a time.
+// lately reports whether the event whose time is in noted happened within the given time.
 func lately(now chain.Time, noted *atomic.Int64, within time.Duration) bool {
 	at := noted.Load()
 	return at != 0 && now-time.Duration(at) < within

@@ -20,9 +20,9 @@ import (
 // ErrGone says that the switch is no longer in the topology.
 var ErrGone = fmt.Errorf("it has left the network: %w", ErrNotConnected)
 
-// Become installs a part of a chain's configuration, with these keys, in the connection in which
-// the chain has judged the switch. If it returns updates together with an error, the caller must
-// apply them when no client is waiting, to remove leftovers.
+// Become installs a part of a chain's configuration, with the given keys, in the connection in
+// which the chain has checked the switch's content. If it returns updates together with an error,
+// the caller must apply these updates, which remove leftovers, when no client is waiting.
 func (d *Device) Become(ctx context.Context, stream int, ct *topology.Chain, a chain.Install, keys []keyspace.Key,
 	used func(wire.Key) bool) (rest []*v1.Update, err error) {
 	if err := d.ReadIn(ctx, stream); err != nil {
@@ -36,10 +36,10 @@ func (d *Device) Become(ctx context.Context, stream int, ct *topology.Chain, a c
 	return d.install(ctx, ct, a.Config, false)
 }
 
-// Prepare creates the multicast groups of a switch's part of a configuration, and admits packets
-// from additional ports, while the configuration is being recorded. No packet uses the groups
-// before install writes the entry, so install has less to do while the chain is half changed.
-// Whatever Prepare cannot do now, install does.
+// Prepare runs while a configuration is being recorded. It creates the multicast groups of the
+// switch's part, and admits packets from additional ports. No packet uses the groups before install
+// writes the chain_config entry. So install has less to do while the chain is half changed. If
+// Prepare cannot do something, install does it.
 func (d *Device) Prepare(ctx context.Context, ct *topology.Chain, conf chain.Config) {
 	s := d.Client.State()
 	if s.Phase != p4rt.Primary || d.loadedAt != s.Stream {
@@ -55,7 +55,7 @@ func (d *Device) Prepare(ctx context.Context, ct *topology.Chain, conf chain.Con
 	if err != nil {
 		return
 	}
-	// Groups of this parity may be in use.
+	// Groups of the same parity may be in use.
 	if epoch, ok := d.epoch(ct); ok && epoch%2 != conf.Epoch%2 {
 		if groups, _, err := p4rt.DiffGroups(d.groupsOf(p, ct, sw), part.Groups); err == nil {
 			change = append(groups, change...)
@@ -65,8 +65,9 @@ func (d *Device) Prepare(ctx context.Context, ct *topology.Chain, conf chain.Con
 }
 
 // diffPeers compares the chain_peer entries of a chain with those that the switch should have.
-// After add, the switch admits what either set admits. drop removes the rest, and is for later,
-// when other switches no longer have the previous configuration.
+// After the updates in add, the switch admits what either set admits. The updates in drop remove
+// the other entries. They are applied later, when no other switch has the previous configuration
+// any more.
 func (d *Device) diffPeers(ct *topology.Chain, want map[uint32]tableplan.Peer) (add, drop []*v1.Update, err error) {
 	have, err := d.have("chain_peer", ofChain(ct))
 	if err != nil {
@@ -122,7 +123,7 @@ func (d *Device) readPeersOpen(ctx context.Context) error {
 	return nil
 }
 
-// epoch returns the epoch of the configuration of a chain that the switch has, as far as is known.
+// epoch returns the epoch of the configuration of a chain that the switch is known to have.
 func (d *Device) epoch(ct *topology.Chain) (epoch uint16, ok bool) {
 	configs, err := d.have("chain_config", ofChain(ct))
 	if err != nil || len(configs) != 1 {
@@ -149,15 +150,15 @@ func (d *Device) groupsOf(p *tableplan.Plan, ct *topology.Chain, sw *topology.Sw
 }
 
 // install makes the switch hold its part of a chain's configuration. The order matters. Groups come
-// before the chain_config entry that refers to them, and peers before other switches send packets
-// that they admit. The chain_config entry, by which the switch changes over, comes before the
-// addresses that follow from it. A route comes before the switch stops accepting the address
-// itself. install returns the objects that nothing refers to any more; the caller removes them when
-// no client is waiting. The switch must have been read. With narrow, install also removes
-// chain_peer entries for another configuration.
+// before the chain_config entry that refers to them, and chain_peer entries come before other
+// switches send packets that these entries admit. The chain_config entry, which switches to the new
+// configuration, comes before the addresses that follow from it. A route comes before the switch
+// stops accepting the address itself. install returns the objects to which nothing refers any more.
+// The caller removes these objects when no client is waiting. The switch must have been read. With
+// narrow, install also removes chain_peer entries for another configuration.
 func (d *Device) install(ctx context.Context, ct *topology.Chain, conf chain.Config,
 	narrow bool) (rest []*v1.Update, err error) {
-	d.parts[ct.ID] = conf // before any write, so that refresh never goes back to an older configuration
+	d.parts[ct.ID] = conf // set before any write, so that refresh never restores an older configuration
 	p := d.owner.Plan()
 	sw := p.Topology.Switch(d.Spec.Name)
 	if sw == nil || !slices.Contains(p.Chains, ct.ID) {
@@ -176,7 +177,7 @@ func (d *Device) install(ctx context.Context, ct *topology.Chain, conf chain.Con
 		return nil, err
 	}
 	d.peered[ct.ID] = true
-	// parts compares what a table holds for this chain's key with what it should hold.
+	// parts compares the entries for this chain that a table holds with those that it should hold.
 	parts := func(table string, mine func(p4rt.Entry) bool, want ...*p4rt.Entry) (make, drop []*v1.Update, err error) {
 		have, err := d.have(table, mine)
 		if err != nil {

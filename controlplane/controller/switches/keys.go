@@ -22,7 +22,7 @@ func (d *Device) forgetFormer(ctx context.Context, ct *topology.Chain, keys []ke
 		return err
 	}
 	had := chain.None
-	for _, te := range configs { // one at most
+	for _, te := range configs { // there is at most one entry
 		e, err := d.prog.Pipeline.Info.Decode(te)
 		if err != nil {
 			return err
@@ -69,13 +69,13 @@ func (d *Device) slotEntry(e ops.Entry) p4rt.Entry {
 	return tableplan.SlotEntry(e)
 }
 
-// Realign updates those of some keys' entries in the switch that have another realm. It skips
-// hidden entries, which have no realm, and closed ones stay closed: only the operation on the key
+// Realign updates the given keys' entries in the switch if they have another realm. It skips hidden
+// entries, which have no realm. Closed entries stay closed, because only the operation on the key
 // opens them.
 func (d *Device) Realign(ctx context.Context, keys []ops.Entry) error {
 	var updates []*v1.Update
 	for _, k := range keys {
-		has, ok := d.placed[k.ID.Chain()][k.ID] // only the worker changes placed
+		has, ok := d.placed[k.ID.Chain()][k.ID] // only the worker changes d.placed, so no lock is needed
 		if !ok || has.Hidden {
 			continue
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
 
-// SetUp prepares a newly connected switch for chains: it loads the program, and writes what
-// follows only from the topology. It runs on the worker, and tries again until the switch has
+// SetUp prepares a newly connected switch for chains: it loads the program, and writes the entries
+// that follow only from the topology. It runs on the worker, and tries again until the switch has
 // everything or the connection has changed.
 func (d *Device) SetUp(ctx context.Context, stream int) {
 	said := ""
@@ -78,7 +78,7 @@ func (d *Device) Empty(ctx context.Context) error {
 	return nil
 }
 
-// load reads what is in the switch's tables.
+// load reads the contents of the switch's tables.
 func (d *Device) load(ctx context.Context, stream int) error {
 	if d.loadedAt == stream {
 		return nil
@@ -141,7 +141,7 @@ func (d *Device) load(ctx context.Context, stream int) error {
 // Report is a switch's content for one chain.
 type Report struct {
 	Assignment *chain.Assignment
-	Keys       int // key_index entries
+	Keys       int // number of key_index entries
 }
 
 // ReadChains reads a switch's content for each chain. It also returns the number of the
@@ -177,16 +177,17 @@ func (d *Device) report() (map[uint8]Report, error) {
 	return out, nil
 }
 
-// WriteBase makes the switch hold what follows from the topology, and deletes entries of chains
-// that do not exist.
+// WriteBase makes the switch hold the entries that follow from the topology, and deletes entries of
+// chains that do not exist.
 func (d *Device) WriteBase(ctx context.Context) error {
 	p := d.owner.Plan()
 	sw := p.Topology.Switch(d.Spec.Name)
 	if sw == nil {
 		return ErrGone
 	}
-	// The right to use a session is written before the port that uses it. A request between the
-	// two would be refused permanently, because its session would not be the host's.
+	// The right to use a session is written before the port that uses it. A request that came
+	// between these writes would be refused permanently, because its session would not be the
+	// host's.
 	want, err := d.encode(append(d.owner.Leases(sw), p.Base(sw)...)...)
 	if err != nil {
 		return err
@@ -222,7 +223,8 @@ func (d *Device) WriteBase(ctx context.Context) error {
 		}
 		have = append(have, h...)
 	}
-	// A port that now leads elsewhere must not admit what its previous neighbour could send.
+	// A port that now leads to another neighbour must not admit what its previous neighbour could
+	// send.
 	former, err := d.have("chain_peer", func(e p4rt.Entry) bool {
 		number, _ := tableplan.ReadPeerEntry(e)
 		port, ok := sw.Port(number)
@@ -254,7 +256,7 @@ func (d *Device) WriteBase(ctx context.Context) error {
 	return d.closePeers(ctx)
 }
 
-// writeRates limits what hosts may send, before their ports are opened to them.
+// writeRates limits the packet rates of hosts, before their ports are opened to them.
 func (d *Device) writeRates(ctx context.Context, sw *topology.Switch) error {
 	var updates []*v1.Update
 	for _, p := range sw.Ports {
@@ -273,14 +275,14 @@ func (d *Device) writeRates(ctx context.Context, sw *topology.Switch) error {
 	return d.Apply(ctx, updates...)
 }
 
-// burst is how many packets a host with a rate limit may send at once: a fiftieth of its rate per
-// second, but at least as many as a client sends at a time.
+// burst returns how many packets a host with a rate limit may send at once. This is a fiftieth of
+// its rate per second, but at least as many as a client sends at a time.
 func burst(rate int) int64 { return int64(max(rate/50, 64)) }
 
-// Replace loads this program into a switch that runs another one, and sets the switch up. It runs
-// on the worker.
+// Replace loads this program into a switch that runs another program, and sets the switch up. It
+// runs on the worker.
 func (d *Device) Replace(ctx context.Context) {
 	d.replace.Store(true)
 	d.SetUp(ctx, d.Client.State().Stream)
-	d.replace.Store(false) // after a failure the chains are consulted again
+	d.replace.Store(false) // if this attempt has failed, the next one consults the chains again
 }
