@@ -14,6 +14,8 @@
 #include "include/chip/pipeline.p4"
 #include "include/egress.p4"
 
+/* Without this annotation, the compiler leaves metadata that the program has not set undefined. */
+@pa_auto_init_metadata
 parser PacketIngressParser(packet_in packet, out headers_t hdr, out chip_metadata_t meta,
                            out ingress_intrinsic_metadata_t intrinsic) {
     Checksum() ipv4_checksum;
