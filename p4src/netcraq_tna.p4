@@ -14,11 +14,15 @@
 #include "include/chip/pipeline.p4"
 #include "include/egress.p4"
 
-/* Without this annotation, the compiler leaves metadata that the program has not set undefined. */
-@pa_auto_init_metadata
+/* What a resubmitted packet brings along: nothing, but the chip leaves room for it. */
+header resubmit_t {
+    bit<64> unused;
+}
+
 parser PacketIngressParser(packet_in packet, out headers_t hdr, out chip_metadata_t meta,
                            out ingress_intrinsic_metadata_t intrinsic) {
     Checksum() ipv4_checksum;
+    resubmit_t resubmitted;
 
     state start {
         packet.extract(intrinsic);
@@ -26,15 +30,18 @@ parser PacketIngressParser(packet_in packet, out headers_t hdr, out chip_metadat
         hdr.bridge.setValid();
         hdr.bridge.ingress_port = intrinsic.ingress_port;
         hdr.bridge.padding = 0;
-        /* Metadata of the port or, in a resubmitted packet, room for metadata of the program. */
-        packet.advance(PORT_METADATA_SIZE);
         transition select(intrinsic.resubmit_flag) {
             1: parse_resubmit;
-            default: parse_port;
+            default: parse_port_metadata;
         }
     }
     state parse_resubmit {
+        packet.extract(resubmitted);
         meta.again = 1;
+        transition parse_port;
+    }
+    state parse_port_metadata {
+        packet.advance(PORT_METADATA_SIZE);
         transition parse_port;
     }
     state parse_port {
@@ -53,7 +60,6 @@ control NetcraqIngress(inout headers_t hdr, inout chip_metadata_t meta, in ingre
     ChipPipeline() pipeline;
     apply {
         meta.now = parsed.global_tstamp[47:16];
-        meta.term = parsed.global_tstamp[47:16];
         pipeline.apply(hdr, meta, tm, dprsr);
     }
 }
@@ -63,7 +69,7 @@ control PacketIngressDeparser(packet_out packet, inout headers_t hdr, in chip_me
     Resubmit() resubmit;
     apply {
         if (dprsr.resubmit_type == TM_RESUBMITTED) {
-            resubmit.emit();
+            resubmit.emit<resubmit_t>({ 0 });
         }
         packet.emit(hdr);
     }

@@ -36,7 +36,6 @@ control NetcraqIngress(inout headers_t hdr, inout chip_metadata_t meta, inout st
             meta.ingress_port = standard_metadata.ingress_port;
         }
         meta.now = (bit<32>)(standard_metadata.ingress_global_timestamp >> 6);
-        meta.term = meta.now;
         meta.checksum_error = (bit<1>)standard_metadata.checksum_error;
         pipeline.apply(hdr, meta, traffic);
         if (traffic.resubmit == 1) {

@@ -44,12 +44,6 @@ const colour_t RED = 2;
         __VA_ARGS__ \
         REG.write((bit<32>)INDEX, v); \
     }
-#define STATEFUL_ALIAS(ACTION, ACCESS, REG, TYPE, RESULT, INDEX) \
-    @hidden action ACTION() { \
-        TYPE v; \
-        REG.read(v, (bit<32>)INDEX); \
-        RESULT = v; \
-    }
 #define PREDICATE(FIRST, SECOND) ((FIRST) ? ((SECOND) ? 8w8 : 8w2) : ((SECOND) ? 8w4 : 8w1))
 #define MAXIMUM(A, B) ((A) > (B) ? (A) : (B))
 typedef bit<64> pair_t;

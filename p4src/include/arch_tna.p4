@@ -48,9 +48,6 @@ const colour_t RED = 3;
         void apply(inout TYPE v) { __VA_ARGS__ } \
     }; \
     @hidden action ACTION() { ACTION##_access.execute(INDEX); }
-/* ACCESS, the access of another action, with another RESULT. */
-#define STATEFUL_ALIAS(ACTION, ACCESS, REG, TYPE, RESULT, INDEX) \
-    @hidden action ACTION() { RESULT = ACCESS##_access.execute(INDEX); }
 /* The outcome of a register's two comparisons, as one bit of four: 1 neither, 2 the first, 4 the
  * second, 8 both. */
 #define PREDICATE(FIRST, SECOND) this.predicate(FIRST, SECOND)

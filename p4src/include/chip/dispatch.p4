@@ -21,31 +21,6 @@ control ChipDispatch(inout headers_t hdr, inout chip_metadata_t meta) {
         meta.reply_op = reply_op;
         meta.placed = 0;
     }
-    /* The next two actions set what `latest_version` is compared with. A register of a chip takes
-     * two fields of a packet at most, so `bound` and `raise` serve all its accesses. */
-    @hidden action operate_assign() {
-        meta.op = chip_op_t.ASSIGN;
-        meta.reply_op = kv_op_t.WRITE_REPLY;
-        meta.bound = meta.last;
-        meta.raise = meta.fresh;
-    }
-    /* The sequence begins anew with an epoch. */
-    @hidden action operate_cas() {
-        meta.op = chip_op_t.CAS;
-        meta.reply_op = kv_op_t.CAS_REPLY;
-        meta.version = MAXIMUM(meta.version, meta.fresh);
-        meta.raise = MAXIMUM(meta.raise, meta.fresh);
-    }
-    @hidden action operate_fail() {
-        meta.op = chip_op_t.FAIL;
-        meta.reply_op = kv_op_t.CAS_REPLY;
-        meta.version = meta.last;
-    }
-    @hidden action operate_lease() {
-        meta.op = chip_op_t.LEASE;
-        meta.reply_op = kv_op_t.LEASE_REPLY;
-        meta.term = hdr.netcraq.version + hdr.netcraq.request;
-    }
     /* Another switch's word commits only what this one has accepted, so it raises nothing. */
     @hidden action operate_accepted(chip_op_t op, bit<1> acknowledge) {
         meta.op = op;
@@ -108,9 +83,9 @@ control ChipDispatch(inout headers_t hdr, inout chip_metadata_t meta) {
             meta.from_tail: ternary;
             meta.again: ternary;
         }
-        actions = { operate; operate_without_slot; operate_assign; operate_cas; operate_fail; operate_lease;
-                    operate_accepted; operate_acknowledgement; operate_acknowledgement_of_shadow;
-                    pass_acknowledgement; operate_session_anew; decide; decide_absent; NoAction; }
+        actions = { operate; operate_without_slot; operate_accepted; operate_acknowledgement;
+                    operate_acknowledgement_of_shadow; pass_acknowledgement; operate_session_anew; decide;
+                    decide_absent; NoAction; }
         const entries = {
             /* A host's request under a session that is not leased to its port. */
             (kv_op_t.WRITE, _, TRUST_HOST, SESSION_CONTROLLER, 0, _, _, _, _, _, _, _, _, _, _, _, _, _, _):
@@ -145,7 +120,7 @@ control ChipDispatch(inout headers_t hdr, inout chip_metadata_t meta) {
                 operate(chip_op_t.READ, kv_op_t.READ_REPLY);
             /* A second pass of a CAS, at the tail of a chain of one. */
             (kv_op_t.CAS, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, 1):
-                operate_fail();
+                operate(chip_op_t.FAIL, kv_op_t.CAS_REPLY);
             /* STAMPED, of this configuration. */
             (kv_op_t.WRITE, STAMPED &&& STAMPED, _, _, _, _, _, _, 0, _, _, _, _, _, 0, _, _, _, _):
                 decide(chip_verdict_t.DROP, 0, EVENT_DROP_NOT_MEMBER, kv_op_t.WRITE_REPLY);
@@ -168,9 +143,9 @@ control ChipDispatch(inout headers_t hdr, inout chip_metadata_t meta) {
             (kv_op_t.CAS, STAMPED &&& STAMPED, _, _, _, _, _, _, _, _, 0, _, _, _, 0, _, _, _, _):
                 decide(chip_verdict_t.DROP, 0, EVENT_DROP_NO_SLOT, kv_op_t.CAS_REPLY);
             (kv_op_t.CAS, STAMPED &&& STAMPED, _, _, _, _, _, _, 3, _, _, _, _, _, 0, _, _, _, _):
-                operate_fail();
+                operate(chip_op_t.FAIL, kv_op_t.CAS_REPLY);
             (kv_op_t.CAS, STAMPED &&& STAMPED, _, _, _, _, _, _, 4, _, _, _, _, _, 0, _, _, _, _):
-                operate_fail();
+                operate(chip_op_t.FAIL, kv_op_t.CAS_REPLY);
             (kv_op_t.CAS, STAMPED &&& STAMPED, _, _, _, _, _, _, _, _, _, _, _, _, 0, _, _, _, _):
                 decide(chip_verdict_t.FORWARD_TO_NEXT, 0, EVENT_CAS_TO_TAIL, kv_op_t.CAS_REPLY);
             (kv_op_t.WRITE, STAMPED | BY_CAS &&& STAMPED | BY_CAS, _, _, _, _, _, _, 3, _, _, _, _, _, 0, _, _, _, _):
@@ -205,11 +180,11 @@ control ChipDispatch(inout headers_t hdr, inout chip_metadata_t meta) {
             (kv_op_t.WRITE, _, _, SESSION_BEYOND, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _):
                 decide(chip_verdict_t.ANSWER, STATUS_BAD_SESSION, EVENT_BAD_SESSION, kv_op_t.WRITE_REPLY);
             (kv_op_t.WRITE, _, _, _, _, _, _, _, _, _, 1, HIDDEN, _, CONTROLLER, _, _, _, _, _):
-                operate_assign();
+                operate(chip_op_t.ASSIGN, kv_op_t.WRITE_REPLY);
             (kv_op_t.WRITE, _, _, _, _, _, _, _, _, _, 1, HIDDEN, _, _, _, _, _, _, _):
                 operate_without_slot(chip_op_t.ASSIGN, kv_op_t.WRITE_REPLY);
             (kv_op_t.WRITE, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _):
-                operate_assign();
+                operate(chip_op_t.ASSIGN, kv_op_t.WRITE_REPLY);
             (kv_op_t.CAS, TO_HEAD &&& TO_HEAD, _, _, _, _, _, _, 0 &&& 6, _, _, _, _, _, _, _, _, _, _):
                 decide(chip_verdict_t.ANSWER, STATUS_NOT_SERVING, EVENT_NOT_SERVING, kv_op_t.CAS_REPLY);
             (kv_op_t.CAS, _, _, _, _, _, _, _, 0 &&& 6, _, _, _, _, _, _, _, _, _, _):
@@ -229,14 +204,14 @@ control ChipDispatch(inout headers_t hdr, inout chip_metadata_t meta) {
             (kv_op_t.CAS, _, _, _, _, _, _, _, _, _, _, _, _, _, _, 0, _, _, _):
                 decide(chip_verdict_t.ANSWER, STATUS_NOT_SERVING, EVENT_OUTDATED, kv_op_t.CAS_REPLY);
             (kv_op_t.CAS, _, _, _, _, _, _, _, _, _, 1, HIDDEN, _, CONTROLLER, _, _, _, _, _):
-                operate_cas();
+                operate(chip_op_t.CAS, kv_op_t.CAS_REPLY);
             (kv_op_t.CAS, _, _, _, _, _, _, _, _, _, 1, HIDDEN, _, _, _, _, _, _, _):
                 operate_without_slot(chip_op_t.CAS, kv_op_t.CAS_REPLY);
             (kv_op_t.CAS, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _):
-                operate_cas();
+                operate(chip_op_t.CAS, kv_op_t.CAS_REPLY);
             /* From the controller. */
             (kv_op_t.LEASE, _, _, _, _, _, _, 1, _, _, _, _, _, _, 0, _, _, _, _):
-                operate_lease();
+                operate(chip_op_t.LEASE, kv_op_t.LEASE_REPLY);
             (kv_op_t.LEASE, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _):
                 operate(chip_op_t.LEASE_OTHER, kv_op_t.LEASE_REPLY);
             (kv_op_t.FETCH, SESSION &&& SESSION, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _):

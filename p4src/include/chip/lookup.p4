@@ -225,14 +225,13 @@ control ChipLookup(in headers_t hdr, inout chip_metadata_t meta) {
         /* A CAS that passes is given the version after the one that it expects. */
         if (hdr.netcraq.KV_OP == kv_op_t.CAS) {
             meta.version = hdr.netcraq.version + 1;
-            meta.raise = hdr.netcraq.version + 1;
         } else {
             meta.version = hdr.netcraq.version;
-            meta.raise = hdr.netcraq.version;
         }
-        meta.bound = hdr.netcraq.version;
+        meta.raise = hdr.netcraq.version;
         meta.window = hdr.netcraq.request |-| REQUEST_WINDOW;
         meta.horizon = meta.now + LEASE_HORIZON;
+        meta.until = hdr.netcraq.version + hdr.netcraq.request;
     }
 }
 

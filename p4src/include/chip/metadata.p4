@@ -99,7 +99,6 @@ struct chip_metadata_t {
     @field_list(0)
     bit<9>          ingress_port;
     bit<32>         now;              // this switch's clock in units of 65,536 ns
-    bit<32>         term;             // `now`, or in a LEASE the end of the lease that it asks for
     bit<1>          checksum_error;
     bit<2>          ports;            // 2: the destination port is ours; 1: the source port is
     bit<1>          sound;            // the lengths are right, and value has been extracted
@@ -147,12 +146,12 @@ struct chip_metadata_t {
     MulticastGroupId_t watch_reply_group;
     bit<32>         window;               // the oldest request from which the packet's is of the same lease
     bit<32>         horizon;              // no lease ends later
+    bit<32>         until;                // the end of the lease that a LEASE asks for
     /* By the tables of the second stage. */
     bit<8>          refused;              // not 0: why Admission drops the packet
     chip_op_t       op;
     kv_op_t         reply_op;
-    bit<32>         bound;                // the packet's version; of an ASSIGN, the last version of this epoch
-    bit<32>         raise;                // `latest` becomes at least this; after a CAS that passes, it is this
+    bit<32>         raise;                // `latest` becomes at least this
     bit<1>          may_read;
     bit<1>          may_write;
     bit<8>          outdated;             // 2: the switch has processed packets of a later configuration

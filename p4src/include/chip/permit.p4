@@ -41,6 +41,10 @@ control ChipAccess(in headers_t hdr, inout chip_metadata_t meta) {
              rv = PREDICATE(v > meta.epoch, v < meta.epoch);
              if (v < meta.epoch) { v = meta.epoch; })
 
+    /* What a CAS that passes is given: the sequence begins anew with an epoch. */
+    @hidden action of_this_epoch() {
+        meta.version = MAXIMUM(meta.version, meta.fresh);
+    }
     @hidden action use_watch_groups() {
         meta.ack_group = meta.watch_ack_group;
         meta.reply_group = meta.watch_reply_group;
@@ -57,6 +61,9 @@ control ChipAccess(in headers_t hdr, inout chip_metadata_t meta) {
         }
         if (meta.known == 1) {
             compare_epoch();
+        }
+        if (hdr.netcraq.KV_OP == kv_op_t.CAS) {
+            of_this_epoch();
         }
         if (meta.watched == 1) {
             if (meta.watch_epoch == meta.epoch) {
@@ -190,9 +197,9 @@ control ChipPermit(inout headers_t hdr, inout chip_metadata_t meta) {
      * a lease over sets it to 0, since the clock begins again and would reach its end once more. */
     CHIP_REGISTER(bit<32>, bit<8>, 256) lease_expiry;
     STATEFUL(check_lease, lease_expiry, bit<32>, bit<8>, bit<32>, meta.expiry, hdr.netcraq.KEY_ID[31:24], ,
-             if (v > meta.term && v <= meta.horizon) { rv = v; } else { v = 0; rv = 0; })
+             if (v > meta.now && v <= meta.horizon) { rv = v; } else { v = 0; rv = 0; })
     STATEFUL(renew_lease, lease_expiry, bit<32>, bit<8>, bit<32>, meta.expiry, hdr.netcraq.KEY_ID[31:24], ,
-             if (v < meta.term || v > meta.horizon) { v = meta.term; }
+             if (v < meta.until || v > meta.horizon) { v = meta.until; }
              rv = v;)
     STATEFUL(end_lease, lease_expiry, bit<32>, bit<8>, bit<32>, meta.expiry, hdr.netcraq.KEY_ID[31:24], ,
              v = 0;

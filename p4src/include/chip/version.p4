@@ -20,21 +20,19 @@ control ChipLatest(in headers_t hdr, inout chip_metadata_t meta) {
     STATEFUL(read_latest, latest_version, bit<32>, slot_t, bit<32>, meta.latest, meta.slot, ,
              rv = v;)
     STATEFUL(raise_latest, latest_version, bit<32>, slot_t, bit<8>, meta.latest_state, meta.slot, ,
-             rv = PREDICATE(v < meta.bound, v < meta.raise);
+             rv = PREDICATE(v < hdr.netcraq.version, v < meta.raise);
              if (v < meta.raise) { v = meta.raise; })
     /* The next version. The sequence begins anew with an epoch. At its end, and where the slot has a
      * version of a later epoch, the result is 0: no version. */
     STATEFUL(assign_latest, latest_version, bit<32>, slot_t, bit<32>, meta.version, meta.slot, ,
-             if (v >= meta.bound) { rv = 0; }
-             else if (v < meta.raise) { v = meta.raise; rv = v; }
+             if (v >= meta.last) { rv = 0; }
+             else if (v < meta.fresh) { v = meta.fresh; rv = v; }
              else { v = v + 1; rv = v; })
     STATEFUL(compare_latest, latest_version, bit<32>, slot_t, bit<8>, meta.latest_state, meta.slot, ,
-             rv = PREDICATE(v == meta.bound, v > meta.bound);
-             if (v == meta.bound) { v = meta.raise; })
-    /* For session_version, where that has what a retry was given: no later version. */
-    STATEFUL_ALIAS(read_latest_for_retry, read_latest, latest_version, bit<32>, meta.version, meta.slot)
-    @hidden action any_latest() {
-        meta.version = 0xFFFFFFFF;
+             rv = PREDICATE(v == hdr.netcraq.version, v > hdr.netcraq.version);
+             if (v == hdr.netcraq.version) { v = meta.version; })
+    @hidden action no_latest() {
+        meta.latest = 0xFFFFFFFF;
     }
     @hidden table latest {
         key = {
@@ -42,16 +40,15 @@ control ChipLatest(in headers_t hdr, inout chip_metadata_t meta) {
             meta.placed: ternary;
             meta.request_state: ternary;
         }
-        actions = { read_latest; read_latest_for_retry; raise_latest; assign_latest; compare_latest; any_latest;
-                    NoAction; }
+        actions = { read_latest; raise_latest; assign_latest; compare_latest; no_latest; NoAction; }
         const entries = {
-            (chip_op_t.FETCH_SESSION, _, _): any_latest();
+            (chip_op_t.FETCH_SESSION, _, _): no_latest();
             (_, 0, _): NoAction();
             (chip_op_t.READ, _, _): read_latest();
             (chip_op_t.FETCH, _, _): read_latest();
             (chip_op_t.FAIL, _, _): read_latest();
             (chip_op_t.ASSIGN, _, REQUEST_NEW): assign_latest();
-            (chip_op_t.ASSIGN, _, REQUEST_OLD): read_latest_for_retry();
+            (chip_op_t.ASSIGN, _, REQUEST_OLD): read_latest();
             (chip_op_t.CAS, _, REQUEST_NEW): compare_latest();
             (chip_op_t.STORE, _, _): raise_latest();
             (chip_op_t.COMMIT, _, _): raise_latest();
@@ -78,7 +75,7 @@ control ChipVersion(inout headers_t hdr, inout chip_metadata_t meta) {
      * than this tail's: then it is not decided. So that is as if the slot were dirty. */
     STATEFUL(read_other_committed, committed_version, bit<32>, slot_t, bit<32>, meta.committed, meta.slot,
              meta.compares = 1;,
-             if (v == hdr.netcraq.version || v > meta.version) { rv = 0xFFFFFFFF; } else { rv = v; })
+             if (v == hdr.netcraq.version || v > meta.last) { rv = 0xFFFFFFFF; } else { rv = v; })
     STATEFUL(raise_committed, committed_version, bit<32>, slot_t, bit<8>, meta.committed_state, meta.slot, ,
              rv = PREDICATE(v < hdr.netcraq.version, v == hdr.netcraq.version);
              if (v < hdr.netcraq.version) { v = hdr.netcraq.version; })
@@ -121,7 +118,7 @@ control ChipVersion(inout headers_t hdr, inout chip_metadata_t meta) {
                    HIGH(v) = hdr.netcraq.request;)
     /* ... if the slot has ever had it: another client may have used the session. */
     STATEFUL(get_given, session_version, pair_t, bit<16>, bit<32>, meta.latest, hdr.netcraq.session, ,
-             if (HIGH(v) == hdr.netcraq.request && LOW(v) <= meta.version) { rv = LOW(v); } else { rv = 0; })
+             if (HIGH(v) == hdr.netcraq.request && LOW(v) <= meta.latest) { rv = LOW(v); } else { rv = 0; })
     STATEFUL_WRITE(learn_given, session_version, pair_t, bit<16>, hdr.netcraq.session,
                    if (HIGH(v) == hdr.netcraq.request) { LOW(v) = meta.version; })
     /* A CAS that did not pass: its number is spent, unless it passed at another try. */
