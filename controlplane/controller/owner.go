@@ -24,7 +24,8 @@ type device struct {
 
 // newDevice returns the device of a switch, not connected yet.
 func (c *Controller) newDevice(sw *topology.Switch, election p4rt.ElectionID) (*device, error) {
-	d, err := switches.New(switches.Options{Owner: owner{c}, Program: c.prog, Requests: c.requests, Election: election,
+	d, err := switches.New(switches.Options{Owner: owner{c}, Program: c.prog, Requests: c.requests,
+		Limits: c.limits, Election: election,
 		TLS: c.tls, RPCTimeout: c.rpcTimeout, Log: c.log}, sw)
 	return &device{Device: d}, err
 }

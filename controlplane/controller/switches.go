@@ -97,7 +97,7 @@ func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uin
 	c.setReady(d, true)
 	if c.avoided[d.Spec.Name] {
 		delete(c.avoided, d.Spec.Name)
-		c.reroute("switch.rerouted", d, "it is there again: routes go by it")
+		c.rerouteSoon("switch.rerouted", d, "it is there again: routes go by it")
 	}
 	for _, ch := range c.net().chains {
 		if r, ok := reports[ch.topo.ID]; ok {

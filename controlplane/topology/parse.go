@@ -150,7 +150,7 @@ func New(s Spec, name string) (*Topology, error) {
 
 func newParser(name string) *parser {
 	return &parser{name: name, lines: map[string]int{}, addresses: map[netip.Addr]string{}, macs: map[string]string{},
-		t: &Topology{switches: map[string]*Switch{}}}
+		t: &Topology{switches: map[string]*Switch{}, byAddress: map[netip.Addr]*Switch{}}}
 }
 
 // check checks the Spec and makes the topology.
@@ -176,6 +176,15 @@ func (p *parser) check(f *Spec) (*Topology, error) {
 	}
 	for i := range f.Chains {
 		p.addChain(i, &f.Chains[i])
+	}
+	switch n := len(f.Switches) * len(f.Chains); {
+	case len(f.Switches) > MaxSwitches:
+		p.add("switches", "", "there are %d switches, and one controller is tested with up to %d: divide the network "+
+			"into several, each with its own controllers and chains", len(f.Switches), MaxSwitches)
+	case n > MaxParts:
+		p.add("chains", "", "there are %d chains and %d switches, each of which has a part in every chain: that is %d "+
+			"parts, and one controller is tested with up to %d: use fewer chains, or divide the network into several",
+			len(f.Chains), len(f.Switches), n, MaxParts)
 	}
 	if len(f.Switches) == 0 {
 		p.add("switches", "", "there are no switches: list at least one under switches")

@@ -26,6 +26,14 @@ const (
 	MaxChains = 256 // the chain is the top byte of a KEY_ID
 )
 
+// What one controller is tested with (docs/benchmarks/controller.md). Every switch has a part in
+// every chain, because it must know the way to the chain's members, so the number of parts bounds
+// what a controller installs when all switches start together.
+const (
+	MaxSwitches = 1000
+	MaxParts    = 100_000 // switches times chains
+)
+
 // DefaultRejoin is how long a lost member must have been steady before it is brought in again,
 // unless the file gives another time.
 const DefaultRejoin = 3 * time.Second
@@ -47,7 +55,8 @@ type Topology struct {
 	Realms     []Realm
 	Grants     []Grant // by principal and realm
 
-	switches map[string]*Switch
+	switches  map[string]*Switch
+	byAddress map[netip.Addr]*Switch
 }
 
 // Program is the compiled P4 program that all switches run.
@@ -202,12 +211,12 @@ func equalSwitches(a, b *Switch) bool {
 // else now. Keeping fails if one of them has an address or id that another object has now.
 func (t *Topology) Keeping(old *Topology, names []string) (*Topology, error) {
 	kept := *t
-	kept.Switches, kept.Hosts, kept.switches = nil, nil, map[string]*Switch{}
+	kept.Switches, kept.Hosts, kept.switches, kept.byAddress = nil, nil, map[string]*Switch{}, map[netip.Addr]*Switch{}
 	add := func(s *Switch) {
 		c := *s
 		c.Ports = nil
 		kept.Switches = append(kept.Switches, &c)
-		kept.switches[c.Name] = &c
+		kept.switches[c.Name], kept.byAddress[c.Address] = &c, &c
 	}
 	for _, s := range t.Switches {
 		add(s)
@@ -284,14 +293,7 @@ func (t *Topology) owner(s *Switch) string {
 }
 
 // SwitchByAddress finds a switch by its own address, nil if there is none.
-func (t *Topology) SwitchByAddress(a netip.Addr) *Switch {
-	for _, s := range t.Switches {
-		if s.Address == a {
-			return s
-		}
-	}
-	return nil
-}
+func (t *Topology) SwitchByAddress(a netip.Addr) *Switch { return t.byAddress[a] }
 
 // HostByAddress finds a host by its address, nil if there is none.
 func (t *Topology) HostByAddress(a netip.Addr) *Host {

@@ -9,6 +9,7 @@ import (
 
 	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/netcraq/netcraq/api/wire"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
@@ -124,10 +125,16 @@ func (d *Device) remember(u *v1.Update) {
 		if table == "" {
 			return
 		}
+		key := p4rt.MatchKey(te)
+		chain, ofChain := d.chainOf(table, te)
 		if u.Type == v1.Update_DELETE {
-			delete(d.entries[table], p4rt.MatchKey(te))
+			delete(d.entries[table], key)
+			delete(d.byChain[chain], key)
 		} else {
-			d.entries[table][p4rt.MatchKey(te)] = te
+			d.entries[table][key] = store(te)
+			if ofChain {
+				d.indexChain(chain, key)
+			}
 		}
 		if table == "key_index" {
 			d.rememberSlot(te, u.Type == v1.Update_DELETE)
@@ -144,6 +151,71 @@ func (d *Device) remember(u *v1.Update) {
 			d.groups[g.ID] = g
 		}
 	}
+}
+
+// stored is a table entry in its wire format. A network of n switches has n times n routes, and as
+// a structure an entry takes ten times as much memory.
+type stored string
+
+func store(te *v1.TableEntry) stored {
+	b, err := proto.Marshal(te)
+	if err != nil {
+		panic(err) // it came from the wire, or goes there
+	}
+	return stored(b)
+}
+
+func (s stored) entry() *v1.TableEntry {
+	te := new(v1.TableEntry)
+	if err := proto.Unmarshal([]byte(s), te); err != nil {
+		panic(err) // store has made it
+	}
+	return te
+}
+
+// chainTable is a table's part for one chain.
+type chainTable struct {
+	table string
+	chain uint8
+}
+
+// chainOf returns the chain of an entry; false if the entries of its table are not known by chain.
+func (d *Device) chainOf(table string, te *v1.TableEntry) (chainTable, bool) {
+	if table != "chain_config" && table != "chain_peer" {
+		return chainTable{}, false
+	}
+	e, err := d.prog.Pipeline.Info.Decode(&v1.TableEntry{TableId: te.TableId, Match: te.Match, Priority: te.Priority})
+	if err != nil {
+		return chainTable{}, false
+	}
+	return chainTable{table, uint8(e.Exact("chain").Uint64())}, true
+}
+
+func (d *Device) indexChain(of chainTable, key string) {
+	if d.byChain[of] == nil {
+		d.byChain[of] = map[string]stored{}
+	}
+	d.byChain[of][key] = d.entries[of.table][key]
+}
+
+// haveOf returns the known entries of a chain in chain_config or chain_peer.
+func (d *Device) haveOf(table string, ct *topology.Chain) (out []*v1.TableEntry) {
+	for _, s := range d.byChain[chainTable{table, ct.ID}] {
+		out = append(out, s.entry())
+	}
+	return out
+}
+
+// haveLike returns the known entry with the same match as a planned one, if there is any.
+func (d *Device) haveLike(e p4rt.Entry) ([]*v1.TableEntry, error) {
+	te, err := d.prog.Pipeline.Info.Encode(e)
+	if err != nil {
+		return nil, err
+	}
+	if have, ok := d.entries[e.Table][p4rt.MatchKey(te)]; ok {
+		return []*v1.TableEntry{have.entry()}, nil
+	}
+	return nil, nil
 }
 
 // rememberSlot notes a key_index entry that was made, changed or deleted.
@@ -184,7 +256,8 @@ func (d *Device) KeyEntries(chain uint8) map[wire.Key]ops.Entry {
 // have returns the known entries of a table, in no particular order.
 func (d *Device) have(table string, choose func(p4rt.Entry) bool) ([]*v1.TableEntry, error) {
 	var out []*v1.TableEntry
-	for _, te := range d.entries[table] {
+	for _, s := range d.entries[table] {
+		te := s.entry()
 		e, err := d.prog.Pipeline.Info.Decode(te)
 		if err != nil {
 			return nil, err
@@ -232,11 +305,6 @@ func (d *Device) readDefault(ctx context.Context, table string) (e p4rt.Entry, o
 	}
 	e, err = d.prog.Pipeline.Info.Decode(te)
 	return e, err == nil, err
-}
-
-// ofChain returns a filter for entries whose key names a chain.
-func ofChain(ct *topology.Chain) func(p4rt.Entry) bool {
-	return func(e p4rt.Entry) bool { return uint8(e.Exact("chain").Uint64()) == ct.ID }
 }
 
 // Read reads a switch's tables again, so that their remembered content is right. It returns

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	v1 "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -32,6 +31,7 @@ type Device struct {
 	prog     *program.Program
 	log      *slog.Logger
 	requests *Requests
+	limits   *Limits
 	first    p4rt.ElectionID
 	sender   chan []byte // frames for packet-out
 	leases   chan []byte // sent before frames of sender, so that a switch that is being filled does not lose its lease
@@ -47,6 +47,8 @@ type Device struct {
 	other   atomic.Pointer[program.Kin]
 	replace atomic.Bool // it runs another program, and must get this one now
 	stale   atomic.Bool // a refresh is waiting for the worker
+	// staleLater says that a refresh is waiting for others, or for the worker.
+	staleLater atomic.Bool
 	// watchesStale says that an update of the watch tables is waiting for the worker.
 	watchesStale atomic.Bool
 	heard        atomic.Int64 // when a packet last came from it (by Owner.Now)
@@ -54,10 +56,13 @@ type Device struct {
 	unsent       atomic.Uint64
 
 	// What the worker knows to be in the switch: entries by table and match, and groups.
-	loadedAt int // the connection (p4rt.State.Stream) in which it was read; 0: it must be read anew
-	setUpAt  int // the connection in which it got everything that follows from the topology; 0: none yet
-	freshAt  int // the connection in which the program was last loaded
-	entries  map[string]map[string]*v1.TableEntry
+	loadedAt int // the connection (p4rt.State.Stream) in which it was read; 0: it must be read again
+	base     base
+	complete map[uint8]complete // by chain: what its part was last refreshed by
+	setUpAt  int                // the connection in which it got everything that follows from the topology; 0: none yet
+	freshAt  int                // the connection in which the program was last loaded
+	entries  map[string]map[string]stored
+	byChain  map[chainTable]map[string]stored // those of chain_config and chain_peer, by chain
 	groups   map[uint32]p4rt.Group
 	rates    map[int]int64 // of host ports, in packets per second
 	open     bool          // access grants everything to all hosts
@@ -67,10 +72,28 @@ type Device struct {
 	swept     []uint8                // chains whose earlier namesakes by id have left no entries in it
 	parts     map[uint8]chain.Config // by chain: the configuration of the last install in this connection
 
+	// later holds the parts that InstallSoon was asked for.
+	laterMu sync.Mutex
+	later   []InstallRequest
+
 	// placed holds the known key_index entries, by chain. The controller's goroutine reads it,
 	// too.
 	placedMu sync.Mutex
 	placed   map[uint8]map[wire.Key]ops.Entry
+}
+
+// Limits bounds what all devices of a controller do at the same time. Without them a controller of
+// a thousand switches would begin everything at once: requests would wait for each other until they
+// are too late, and what chains wait for would wait for what nobody waits for.
+type Limits struct {
+	setUps chan struct{} // switches that are being set up
+	loads  chan struct{} // of them, those that get the program, which is megabytes
+	parts  chan struct{} // switches that get what no chain waits for (InstallSoon, RefreshLater)
+}
+
+// NewLimits returns the limits of a controller.
+func NewLimits() *Limits {
+	return &Limits{setUps: make(chan struct{}, 64), loads: make(chan struct{}, 16), parts: make(chan struct{}, 8)}
 }
 
 // Options are common to all devices of a controller.
@@ -78,6 +101,7 @@ type Options struct {
 	Owner    Owner
 	Program  *program.Program
 	Requests *Requests
+	Limits   *Limits
 	// Election is the election id of the first stream to the switch.
 	Election p4rt.ElectionID
 	// TLS is the TLS configuration for switches, each with its own server name. nil: plain text.
@@ -89,9 +113,11 @@ type Options struct {
 
 // New returns a device. It connects when Run runs.
 func New(o Options, sw *topology.Switch) (*Device, error) {
-	d := &Device{Spec: sw, owner: o.Owner, prog: o.Program, log: o.Log, requests: o.Requests, first: o.Election,
+	d := &Device{Spec: sw, owner: o.Owner, prog: o.Program, log: o.Log, requests: o.Requests,
+		limits: o.Limits, first: o.Election,
 		sender: make(chan []byte, 1024), leases: make(chan []byte, 64),
-		wake: make(chan struct{}, 1), quit: make(chan struct{}), parts: map[uint8]chain.Config{}}
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), parts: map[uint8]chain.Config{},
+		complete: map[uint8]complete{}}
 	d.Switch = ops.NewSwitch(sw.Name, NewGoroutines(o.Owner.Now), target{d})
 	var err error
 	var complaints streamErrors

@@ -55,7 +55,14 @@ func (d *Device) ensureProgram(ctx context.Context, stream int) (p4rt.Pushed, er
 		// The program was committed without reconciling: some targets keep registers then, and
 		// others do not.
 		pushed = p4rt.Committed
-		if err := d.Client.ReloadIn(ctx, stream, pipeline); err != nil {
+		select {
+		case d.limits.loads <- struct{}{}:
+		case <-ctx.Done():
+			return p4rt.Kept, ctx.Err()
+		}
+		err := d.Client.ReloadIn(ctx, stream, pipeline)
+		<-d.limits.loads
+		if err != nil {
 			return p4rt.Kept, err
 		}
 	}

@@ -2,6 +2,7 @@ package switches
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"time"
 
@@ -25,7 +26,13 @@ func (d *Device) SetUp(ctx context.Context, stream int) {
 		if ctx.Err() != nil || s.Phase != p4rt.Primary || s.Stream != stream {
 			return
 		}
+		select {
+		case d.limits.setUps <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
 		fresh, reports, err := d.trySetUp(ctx, stream)
+		<-d.limits.setUps
 		if err == nil {
 			d.owner.Post(func() { d.owner.SetUp(d, stream, fresh, reports) })
 			return
@@ -83,16 +90,33 @@ func (d *Device) load(ctx context.Context, stream int) error {
 	if d.loadedAt == stream {
 		return nil
 	}
-	entries := map[string]map[string]*v1.TableEntry{}
+	entries := map[string]map[string]stored{}
+	byChain := map[chainTable][]string{} // the keys
+	placed := map[uint8]map[wire.Key]ops.Entry{}
 	for _, table := range d.tables() {
 		list, err := d.Client.ReadTable(ctx, table)
 		if err != nil {
 			return err
 		}
 		d.worked.Store(int64(d.owner.Now()))
-		entries[table] = map[string]*v1.TableEntry{}
-		for _, e := range list {
-			entries[table][p4rt.MatchKey(e)] = e
+		entries[table] = make(map[string]stored, len(list))
+		for _, te := range list {
+			key := p4rt.MatchKey(te)
+			entries[table][key] = store(te)
+			if of, ok := d.chainOf(table, te); ok {
+				byChain[of] = append(byChain[of], key)
+			}
+			if table != "key_index" {
+				continue
+			}
+			k, err := d.readSlot(te)
+			if err != nil {
+				return err
+			}
+			if placed[k.ID.Chain()] == nil {
+				placed[k.ID.Chain()] = map[wire.Key]ops.Entry{}
+			}
+			placed[k.ID.Chain()][k.ID] = k
 		}
 	}
 	list, err := d.Client.ReadGroups(ctx)
@@ -117,23 +141,19 @@ func (d *Device) load(ctx context.Context, stream int) error {
 			return err
 		}
 	}
-	placed := map[uint8]map[wire.Key]ops.Entry{}
-	for _, te := range entries["key_index"] {
-		k, err := d.readSlot(te)
-		if err != nil {
-			return err
-		}
-		if placed[k.ID.Chain()] == nil {
-			placed[k.ID.Chain()] = map[wire.Key]ops.Entry{}
-		}
-		placed[k.ID.Chain()][k.ID] = k
-	}
 	d.placedMu.Lock()
 	d.placed = placed
 	d.placedMu.Unlock()
 	d.entries, d.groups, d.rates, d.loadedAt = entries, groups, rates, stream
+	d.byChain = map[chainTable]map[string]stored{}
+	for of, keys := range byChain {
+		for _, key := range keys {
+			d.indexChain(of, key)
+		}
+	}
 	d.swept = nil
 	d.peered = map[uint8]bool{}
+	clear(d.complete)
 	clear(d.parts) // the switch may have been restarted, so only the machine may install earlier content again
 	return nil
 }
@@ -162,8 +182,8 @@ func (d *Device) report() (map[uint8]Report, error) {
 	for _, id := range p.Chains {
 		out[id] = Report{Keys: len(d.KeyEntries(id))}
 	}
-	for _, te := range d.entries["chain_config"] {
-		e, err := info.Decode(te)
+	for _, s := range d.entries["chain_config"] {
+		e, err := info.Decode(s.entry())
 		if err != nil {
 			return nil, err
 		}
@@ -177,17 +197,40 @@ func (d *Device) report() (map[uint8]Report, error) {
 	return out, nil
 }
 
+// base is what the last complete WriteBase went by.
+type base struct {
+	loadedAt int // the connection; 0: there was none
+	plan     *tableplan.Plan
+	routes   []uint32
+	leases   []p4rt.Entry
+}
+
+func (b *base) equal(o *base) bool {
+	return b.loadedAt == o.loadedAt && b.plan == o.plan && slices.Equal(b.routes, o.routes) &&
+		reflect.DeepEqual(b.leases, o.leases)
+}
+
 // WriteBase makes the switch hold what follows from the topology, and deletes entries of chains
-// that do not exist.
+// that do not exist. In a large network most changes of routes concern few switches, so it first
+// checks whether this switch is one of them.
 func (d *Device) WriteBase(ctx context.Context) error {
 	p := d.owner.Plan()
 	sw := p.Topology.Switch(d.Spec.Name)
 	if sw == nil {
 		return ErrGone
 	}
+	leases := d.owner.Leases(sw)
+	by := base{d.loadedAt, p, p.Routes(sw), leases}
+	if d.base.equal(&by) {
+		if err := d.writeOpenness(ctx); err != nil {
+			return err
+		}
+		return d.closePeers(ctx)
+	}
+	d.base = base{}
 	// The right to use a session is written before the port that uses it. A request between the
 	// two would be refused permanently, because its session would not be the host's.
-	want, err := d.encode(append(d.owner.Leases(sw), p.Base(sw)...)...)
+	want, err := d.encode(append(slices.Clone(leases), p.Base(sw)...)...)
 	if err != nil {
 		return err
 	}
@@ -250,7 +293,7 @@ func (d *Device) WriteBase(ctx context.Context) error {
 	if err := d.Apply(ctx, remove...); err != nil {
 		return err
 	}
-	d.swept = p.Chains
+	d.swept, d.base = p.Chains, by
 	return d.closePeers(ctx)
 }
 

@@ -18,7 +18,8 @@ type Plan struct {
 	full     *topology.Graph                // with all switches
 	around   atomic.Pointer[topology.Graph] // without the switches to avoid
 	groups   groupTable
-	Chains   []uint8 // ids of the chains
+	Chains   []uint8             // their ids
+	services map[netip.Addr]bool // their addresses
 	// numbers holds the numbers of the principals and realms, by name.
 	numbers map[string]uint16
 
@@ -34,12 +35,14 @@ func New(t *topology.Topology, given *Numbering) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Topology: t, full: t.Graph(nil), groups: groups, Chains: []uint8{}}
+	p := &Plan{Topology: t, full: t.Graph(nil), groups: groups, Chains: []uint8{},
+		services: map[netip.Addr]bool{}}
 	if p.numbers, err = given.of(t); err != nil {
 		return nil, err
 	}
 	for _, c := range t.Chains {
 		p.Chains = append(p.Chains, c.ID)
+		p.services[c.Address] = true
 	}
 	p.Avoid(nil)
 	return p, nil
@@ -61,6 +64,10 @@ func (p *Plan) Avoid(down map[string]bool) {
 	p.around.Store(p.Topology.Graph(maps.Clone(down)))
 	p.entrances = map[string]map[string][]uint32{}
 }
+
+// Graph returns the network by which the routes go now. As long as it is the same, so are all
+// routes.
+func (p *Plan) Graph() *topology.Graph { return p.around.Load() }
 
 // walk follows the routes from one switch to another and calls enter with each switch on the way,
 // the last included, and the port by which a packet comes in there.
@@ -121,6 +128,18 @@ func (p *Plan) peers(s *topology.Switch, conf chain.Config) map[uint32]Peer {
 	return out
 }
 
+// Ways returns the switches on the routes between any two of some switches, with these themselves.
+func (p *Plan) Ways(switches []string) map[string]bool {
+	out := map[string]bool{}
+	for _, from := range switches {
+		out[from] = true
+		for _, to := range switches {
+			p.walk(from, to, func(at string, _ uint32) { out[at] = true })
+		}
+	}
+	return out
+}
+
 // graph returns a network in which one switch can reach all of some others: the one without the
 // switches to avoid if possible, otherwise the full one.
 func (p *Plan) graph(from string, to ...string) *topology.Graph {
@@ -140,6 +159,17 @@ func (p *Plan) towards(from *topology.Switch, to netip.Prefix, at string) (p4rt.
 		return p4rt.Entry{}, false
 	}
 	return forward(to, hop.Peer.MAC, hop.Number), true
+}
+
+// Routes returns the ports through which a switch sends packets for each other switch. As long as
+// they are the same, so is all of Base that depends on routes.
+func (p *Plan) Routes(s *topology.Switch) []uint32 {
+	out := make([]uint32, 0, len(p.Topology.Switches))
+	for _, other := range p.Topology.Switches {
+		hop, _ := p.graph(s.Name, other.Name).NextHop(s.Name, other.Name)
+		out = append(out, hop.Number)
+	}
+	return out
 }
 
 // Grant returns the access entry that says whether a principal may read and write in a realm.
@@ -194,12 +224,9 @@ func (p *Plan) Base(s *topology.Switch) []p4rt.Entry {
 // service addresses.
 func (p *Plan) IsBase(e p4rt.Entry) bool {
 	for _, k := range e.Match {
-		if v, ok := k.Value.(p4rt.Value); ok && (e.Table == "local_address" || e.Table == "ipv4_lpm") {
-			for _, c := range p.Topology.Chains {
-				if v.Addr() == c.Address {
-					return false
-				}
-			}
+		if v, ok := k.Value.(p4rt.Value); ok && (e.Table == "local_address" || e.Table == "ipv4_lpm") &&
+			p.services[v.Addr()] {
+			return false
 		}
 	}
 	return true
