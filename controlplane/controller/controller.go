@@ -449,17 +449,17 @@ func (c *Controller) do(ch *chainState, a chain.Action) {
 		c.lease(ch, a)
 	case chain.Install:
 		d := c.net().byName[a.Switch]
-		stream := d.state.Stream
+		in := d.in
 		if a.Assignment.Role == chain.None && !ch.m.Needs(a.Switch) && !ch.waysOf(c.net(), a.Config)[a.Switch] {
 			done := func(err error) {
 				c.post(func() { c.touch(ch).Installed(c.now(), a.Switch, a.Seq, err) })
 			}
-			d.InstallSoon(switches.InstallRequest{Stream: stream, Chain: ch.topo, Config: a.Config, Done: done})
+			d.InstallSoon(switches.InstallRequest{In: in, Chain: ch.topo, Config: a.Config, Done: done})
 			return
 		}
 		keys, used := c.dir.Chain(ch.topo.ID), c.dir.Used(ch.topo.ID)
 		d.Submit(func(ctx context.Context) {
-			rest, err := d.Become(ctx, stream, ch.topo, a, keys, used)
+			rest, err := d.Become(ctx, in, ch.topo, a, keys, used)
 			c.post(func() { c.touch(ch).Installed(c.now(), a.Switch, a.Seq, err) })
 			_ = d.Apply(ctx, rest...) // the next pass reads leftovers again and removes them
 		})

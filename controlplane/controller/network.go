@@ -105,19 +105,20 @@ type chainState struct {
 	learners atomic.Pointer[[]string]
 }
 
-// ways are the switches by which a chain's messages go in one configuration.
+// ways are the switches by which messages go between some switches.
 type ways struct {
-	n        *network // nil: not known yet
-	epoch    uint16
-	filling  bool
+	plan     *tableplan.Plan // nil: not known yet
+	graph    *topology.Graph
+	learners []string
 	switches map[string]bool
 }
 
 // waysOf returns the switches on the routes between the switches of a configuration. What a chain
 // does depends on these; all others only send clients' packets on.
 func (ch *chainState) waysOf(n *network, conf chain.Config) map[string]bool {
-	if w := &ch.ways; w.n != n || w.epoch != conf.Epoch || w.filling != conf.Filling {
-		*w = ways{n, conf.Epoch, conf.Filling, n.plan.Ways(conf.Learners())}
+	graph, learners := n.plan.Graph(), conf.Learners()
+	if w := &ch.ways; w.plan != n.plan || w.graph != graph || !slices.Equal(w.learners, learners) {
+		*w = ways{n.plan, graph, learners, n.plan.Ways(learners)}
 	}
 	return ch.ways.switches
 }

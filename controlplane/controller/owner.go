@@ -17,8 +17,9 @@ import (
 type device struct {
 	*switches.Device
 	state     p4rt.State
-	ready     bool // set up since it was last connected
-	emptying  bool // it is being emptied, so the chains' knowledge of its content is outdated
+	ready     bool                 // set up since it was last connected
+	in        switches.Incarnation // the one that the chains have judged, while it is ready
+	emptying  bool                 // it is being emptied, so the chains' knowledge of its content is outdated
 	lastError string
 }
 
@@ -89,9 +90,9 @@ func (o owner) NotSetUp(d *switches.Device, why string) {
 }
 
 // SetUp implements switches.Owner.
-func (o owner) SetUp(d *switches.Device, stream int, fresh bool, has map[uint8]switches.Report) {
+func (o owner) SetUp(d *switches.Device, in switches.Incarnation, fresh bool, has map[uint8]switches.Report) {
 	if known := o.current(d); known != nil {
-		o.c.switchUp(known, stream, fresh, has)
+		o.c.switchUp(known, in, fresh, has)
 	}
 }
 

@@ -89,11 +89,11 @@ func (c *Controller) depose(at, why string) {
 func (c *Controller) Deposed() <-chan struct{} { return c.letGo }
 
 // switchUp handles a switch that has everything that follows from the topology.
-func (c *Controller) switchUp(d *device, stream int, fresh bool, reports map[uint8]switches.Report) {
-	if c.deposed != "" || d.state.Phase != p4rt.Primary || d.state.Stream != stream {
+func (c *Controller) switchUp(d *device, in switches.Incarnation, fresh bool, reports map[uint8]switches.Report) {
+	if c.deposed != "" || d.state.Phase != p4rt.Primary || d.state.Stream != in.Stream {
 		return // the connection was lost again meanwhile
 	}
-	d.lastError = ""
+	d.lastError, d.in = "", in
 	c.setReady(d, true)
 	if c.avoided[d.Spec.Name] {
 		delete(c.avoided, d.Spec.Name)

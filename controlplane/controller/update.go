@@ -264,12 +264,12 @@ func (c *Controller) realign() {
 // lookAgain reports a switch's content to new chains.
 func (c *Controller) lookAgain(d *device) {
 	d.Submit(func(ctx context.Context) {
-		stream, reports, err := d.ReadChains(ctx)
+		in, reports, err := d.ReadChains(ctx)
 		if err != nil { // a lost switch reports when it is back
 			return
 		}
 		c.post(func() {
-			if c.deposed != "" || !c.isCurrent(d) || !d.ready || d.state.Stream != stream {
+			if c.deposed != "" || !c.isCurrent(d) || !d.ready || d.in != in {
 				return
 			}
 			for _, ch := range c.net().chains {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/netcraq/netcraq/api/wire"
+	"github.com/netcraq/netcraq/controlplane/chain"
 	"github.com/netcraq/netcraq/controlplane/chain/ops"
 	"github.com/netcraq/netcraq/controlplane/controller/tableplan"
 	"github.com/netcraq/netcraq/controlplane/p4rt"
@@ -20,6 +21,48 @@ import (
 
 // errChanged says that a switch's content differs from what was read in the same connection.
 var errChanged = fmt.Errorf("somebody else changes it, or it was emptied, and it is read again: %w", ErrNotConnected)
+
+// contents is what the worker knows to be in the switch. The worker reads it anew after each load of
+// the program and in each connection (load), and then replaces it as a whole. So whatever belongs
+// here never outlives the switch's content.
+type contents struct {
+	loadedAt int                              // the connection (p4rt.State.Stream) in which it was read; 0: it must be read again
+	entries  map[string]map[string]stored     // by table and match
+	byChain  map[chainTable]map[string]stored // those of chain_config and chain_peer, by chain
+	groups   map[uint32]p4rt.Group
+	rates    map[int]int64 // of host ports, in packets per second
+	open     bool          // access grants everything to all hosts
+	// peersOpen says that the switch accepts chain messages from ports without a chain_peer entry.
+	peersOpen bool
+	peered    map[uint8]bool         // chains whose chain_peer entries were written
+	swept     []uint8                // chains whose earlier namesakes by id have left no entries in it
+	parts     map[uint8]chain.Config // by chain: the configuration of the last install
+	base      *base                  // what the last complete WriteBase went by; nil: there was none
+	complete  map[uint8]complete     // by chain: what its part was last refreshed by
+}
+
+// noContents returns the contents of a switch that has not been read.
+func noContents() contents {
+	return contents{entries: map[string]map[string]stored{}, byChain: map[chainTable]map[string]stored{},
+		groups: map[uint32]p4rt.Group{}, rates: map[int]int64{}, peered: map[uint8]bool{},
+		parts: map[uint8]chain.Config{}, complete: map[uint8]complete{}}
+}
+
+// Incarnation identifies a switch's content since it was last emptied. Two jobs with the same
+// Incarnation find what the first one has written, unless the content was changed by others.
+type Incarnation struct {
+	Stream   int // the connection (p4rt.State.Stream)
+	Programs int // how often the device had loaded the program
+}
+
+// incarnation is the Incarnation that was read last.
+func (d *Device) incarnation() Incarnation { return Incarnation{d.loadedAt, d.programs} }
+
+// programLoaded notes that the program was loaded in a connection, which has emptied the switch.
+func (d *Device) programLoaded(stream int) {
+	d.programs++
+	d.freshAt, d.loadedAt = stream, 0
+}
 
 // chainTables are the tables that a chain's guarantees depend on. Only this controller changes
 // their content.
@@ -126,14 +169,14 @@ func (d *Device) remember(u *v1.Update) {
 			return
 		}
 		key := p4rt.MatchKey(te)
-		chain, ofChain := d.chainOf(table, te)
+		of, ofChain := d.chainOf(table, te)
 		if u.Type == v1.Update_DELETE {
 			delete(d.entries[table], key)
-			delete(d.byChain[chain], key)
+			delete(d.byChain[of], key)
 		} else {
 			d.entries[table][key] = store(te)
 			if ofChain {
-				d.indexChain(chain, key)
+				d.indexChain(of, key)
 			}
 		}
 		if table == "key_index" {
@@ -191,11 +234,11 @@ func (d *Device) chainOf(table string, te *v1.TableEntry) (chainTable, bool) {
 	return chainTable{table, uint8(e.Exact("chain").Uint64())}, true
 }
 
-func (d *Device) indexChain(of chainTable, key string) {
-	if d.byChain[of] == nil {
-		d.byChain[of] = map[string]stored{}
+func (c *contents) indexChain(of chainTable, key string) {
+	if c.byChain[of] == nil {
+		c.byChain[of] = map[string]stored{}
 	}
-	d.byChain[of][key] = d.entries[of.table][key]
+	c.byChain[of][key] = c.entries[of.table][key]
 }
 
 // haveOf returns the known entries of a chain in chain_config or chain_peer.
@@ -317,11 +360,11 @@ func (d *Device) Read(ctx context.Context) error {
 	return d.load(ctx, s.Stream)
 }
 
-// ReadIn is Read in a given connection: the one in which a chain has judged the switch. In the
-// next connection the switch may be empty.
-func (d *Device) ReadIn(ctx context.Context, stream int) error {
-	if d.Client.State().Stream != stream {
-		return fmt.Errorf("%s was connected anew meanwhile: %w", d.Spec.Name, ErrNotConnected)
+// ReadIn is Read in a given incarnation: the one that a chain has judged. In another one the switch
+// may be empty.
+func (d *Device) ReadIn(ctx context.Context, in Incarnation) error {
+	if d.Client.State().Stream != in.Stream || d.programs != in.Programs {
+		return fmt.Errorf("%s was connected or emptied again meanwhile: %w", d.Spec.Name, ErrNotConnected)
 	}
 	return d.Read(ctx)
 }

@@ -55,22 +55,10 @@ type Device struct {
 	worked       atomic.Int64 // when a call to it was last answered
 	unsent       atomic.Uint64
 
-	// What the worker knows to be in the switch: entries by table and match, and groups.
-	loadedAt int // the connection (p4rt.State.Stream) in which it was read; 0: it must be read again
-	base     base
-	complete map[uint8]complete // by chain: what its part was last refreshed by
-	setUpAt  int                // the connection in which it got everything that follows from the topology; 0: none yet
-	freshAt  int                // the connection in which the program was last loaded
-	entries  map[string]map[string]stored
-	byChain  map[chainTable]map[string]stored // those of chain_config and chain_peer, by chain
-	groups   map[uint32]p4rt.Group
-	rates    map[int]int64 // of host ports, in packets per second
-	open     bool          // access grants everything to all hosts
-	// peersOpen says that the switch accepts chain messages from ports without a chain_peer entry.
-	peersOpen bool
-	peered    map[uint8]bool         // chains whose chain_peer entries were written in this connection
-	swept     []uint8                // chains whose earlier namesakes by id have left no entries in it
-	parts     map[uint8]chain.Config // by chain: the configuration of the last install in this connection
+	contents     // used by the worker only
+	setUpAt  int // the connection in which it got everything that follows from the topology; 0: none yet
+	freshAt  int // the connection in which the program was last loaded
+	programs int // how often this device has loaded the program
 
 	// later holds the parts that InstallSoon was asked for.
 	laterMu sync.Mutex
@@ -116,8 +104,7 @@ func New(o Options, sw *topology.Switch) (*Device, error) {
 	d := &Device{Spec: sw, owner: o.Owner, prog: o.Program, log: o.Log, requests: o.Requests,
 		limits: o.Limits, first: o.Election,
 		sender: make(chan []byte, 1024), leases: make(chan []byte, 64),
-		wake: make(chan struct{}, 1), quit: make(chan struct{}), parts: map[uint8]chain.Config{},
-		complete: map[uint8]complete{}}
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), contents: noContents()}
 	d.Switch = ops.NewSwitch(sw.Name, NewGoroutines(o.Owner.Now), target{d})
 	var err error
 	var complaints streamErrors

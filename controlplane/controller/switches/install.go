@@ -21,12 +21,12 @@ import (
 // ErrGone says that the switch is no longer in the topology.
 var ErrGone = fmt.Errorf("it has left the network: %w", ErrNotConnected)
 
-// Become installs a part of a chain's configuration, with these keys, in the connection in which
-// the chain has judged the switch. If it returns updates together with an error, the caller must
+// Become installs a part of a chain's configuration, with these keys, in the incarnation that the
+// chain has judged. If it returns updates together with an error, the caller must
 // apply them when no client is waiting, to remove leftovers.
-func (d *Device) Become(ctx context.Context, stream int, ct *topology.Chain, a chain.Install, keys []keyspace.Key,
+func (d *Device) Become(ctx context.Context, in Incarnation, ct *topology.Chain, a chain.Install, keys []keyspace.Key,
 	used func(wire.Key) bool) (rest []*v1.Update, err error) {
-	if err := d.ReadIn(ctx, stream); err != nil {
+	if err := d.ReadIn(ctx, in); err != nil {
 		return nil, err
 	}
 	if a.Assignment.Role.Member() {
@@ -52,6 +52,7 @@ func (d *Device) Prepare(ctx context.Context, ct *topology.Chain, conf chain.Con
 		return
 	}
 	part := p.Chain(ct, sw, conf)
+	delete(d.complete, ct.ID)
 	change, _, err := d.diffPeers(ct, part.Peers)
 	if err != nil {
 		return
@@ -109,16 +110,14 @@ func (d *Device) closePeers(ctx context.Context) error {
 	return nil
 }
 
-// readPeersOpen sets peersOpen from the switch's default entry.
-func (d *Device) readPeersOpen(ctx context.Context) error {
+// readPeersOpen reads contents.peersOpen from the switch's default entry.
+func (d *Device) readPeersOpen(ctx context.Context) (open bool, err error) {
 	e, ok, err := d.readDefault(ctx, "chain_peer")
 	if err != nil || !ok {
-		d.peersOpen = true
-		return err
+		return true, err
 	}
 	_, part := tableplan.ReadPeerEntry(e)
-	d.peersOpen = part != tableplan.Peer{}
-	return nil
+	return part != tableplan.Peer{}, nil
 }
 
 // epoch returns the epoch of the configuration of a chain that the switch has, as far as is known.
@@ -165,6 +164,7 @@ func (d *Device) install(ctx context.Context, narrow bool, parts ...part) (rest 
 	var installed []uint8
 	for _, x := range parts {
 		d.parts[x.ct.ID] = x.conf // before any write, so that refresh never goes back to an older configuration
+		delete(d.complete, x.ct.ID)
 		s, err := d.steps(x)
 		if err != nil {
 			return nil, err
@@ -257,7 +257,7 @@ func (d *Device) diffEntry(have []*v1.TableEntry, want *p4rt.Entry) (change, dro
 // InstallRequest is a part of a chain's configuration for a switch that the chain does not wait
 // for.
 type InstallRequest struct {
-	Stream int // the connection in which the chain has judged the switch
+	In     Incarnation // the one that the chain has judged
 	Chain  *topology.Chain
 	Config chain.Config
 	Done   func(error)
@@ -299,7 +299,7 @@ func (d *Device) installLater(ctx context.Context, requests []InstallRequest) {
 	}
 	var parts []part
 	for id, r := range newest {
-		err := d.ReadIn(ctx, r.Stream)
+		err := d.ReadIn(ctx, r.In)
 		if err == nil && d.parts[id].Epoch > r.Config.Epoch { // Become was sooner, with a later configuration
 			err = errOvertaken
 		}

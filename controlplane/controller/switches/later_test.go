@@ -48,7 +48,7 @@ func TestPartThatWasOvertaken(t *testing.T) {
 	d.parts[7] = chain.Config{Epoch: 3}
 	var answers []error
 	ask := func(epoch uint16) InstallRequest {
-		return InstallRequest{Stream: stream, Chain: &topology.Chain{ID: 7}, Config: chain.Config{Epoch: epoch},
+		return InstallRequest{In: d.incarnation(), Chain: &topology.Chain{ID: 7}, Config: chain.Config{Epoch: epoch},
 			Done: func(err error) { answers = append(answers, err) }}
 	}
 	d.installLater(ctx, []InstallRequest{ask(1), ask(2)})

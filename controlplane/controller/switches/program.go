@@ -142,13 +142,8 @@ func (d *Device) writeOpenness(ctx context.Context) error {
 	return nil
 }
 
-// readOpenness reads the default entry of access.
-func (d *Device) readOpenness(ctx context.Context) error {
+// readOpenness reads from the default entry of access whether it grants everything to all hosts.
+func (d *Device) readOpenness(ctx context.Context) (open bool, err error) {
 	e, ok, err := d.readDefault(ctx, "access")
-	if err != nil || !ok {
-		d.open = false
-		return err
-	}
-	d.open = e.Action == "grant" && e.Param("read").Uint64() == 1
-	return nil
+	return ok && e.Action == "grant" && e.Param("read").Uint64() == 1, err
 }

@@ -74,8 +74,8 @@ func (d *Device) refresh(ctx context.Context) {
 	}
 	for _, x := range parts {
 		by.epoch, by.filling = x.conf.Epoch, x.conf.Filling
-		if d.complete[x.ct.ID] = by; err != nil {
-			delete(d.complete, x.ct.ID)
+		if err == nil {
+			d.complete[x.ct.ID] = by
 		}
 	}
 	if err != nil && !Passing(err) { // a lost switch gets everything when it is back

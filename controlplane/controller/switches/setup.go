@@ -34,7 +34,8 @@ func (d *Device) SetUp(ctx context.Context, stream int) {
 		fresh, reports, err := d.trySetUp(ctx, stream)
 		<-d.limits.setUps
 		if err == nil {
-			d.owner.Post(func() { d.owner.SetUp(d, stream, fresh, reports) })
+			in := d.incarnation()
+			d.owner.Post(func() { d.owner.SetUp(d, in, fresh, reports) })
 			return
 		}
 		if err.Error() != said {
@@ -54,7 +55,7 @@ func (d *Device) trySetUp(ctx context.Context, stream int) (fresh bool, reports 
 		return false, nil, err
 	}
 	if pushed != p4rt.Kept {
-		d.freshAt, d.loadedAt = stream, 0
+		d.programLoaded(stream)
 		d.owner.Post(func() {
 			d.owner.Event("switch.program-loaded", d, "the program was loaded ("+pushed.String()+"): its registers are empty")
 		})
@@ -80,18 +81,17 @@ func (d *Device) Empty(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.freshAt, d.loadedAt = s.Stream, 0
+	d.programLoaded(s.Stream)
 	d.SetUp(ctx, s.Stream)
 	return nil
 }
 
-// load reads what is in the switch's tables.
+// load reads what is in the switch's tables, unless that is known.
 func (d *Device) load(ctx context.Context, stream int) error {
 	if d.loadedAt == stream {
 		return nil
 	}
-	entries := map[string]map[string]stored{}
-	byChain := map[chainTable][]string{} // the keys
+	c := noContents()
 	placed := map[uint8]map[wire.Key]ops.Entry{}
 	for _, table := range d.tables() {
 		list, err := d.Client.ReadTable(ctx, table)
@@ -99,12 +99,12 @@ func (d *Device) load(ctx context.Context, stream int) error {
 			return err
 		}
 		d.worked.Store(int64(d.owner.Now()))
-		entries[table] = make(map[string]stored, len(list))
+		c.entries[table] = make(map[string]stored, len(list))
 		for _, te := range list {
 			key := p4rt.MatchKey(te)
-			entries[table][key] = store(te)
+			c.entries[table][key] = store(te)
 			if of, ok := d.chainOf(table, te); ok {
-				byChain[of] = append(byChain[of], key)
+				c.indexChain(of, key)
 			}
 			if table != "key_index" {
 				continue
@@ -123,38 +123,29 @@ func (d *Device) load(ctx context.Context, stream int) error {
 	if err != nil {
 		return err
 	}
-	groups := map[uint32]p4rt.Group{}
 	for _, g := range list {
-		groups[g.ID] = g
+		c.groups[g.ID] = g
 	}
-	rates := map[int]int64{}
 	if !d.Unguarded() {
-		if rates, err = d.Client.ReadMeter(ctx, "host_rate"); err != nil {
+		if c.rates, err = d.Client.ReadMeter(ctx, "host_rate"); err != nil {
 			return err
 		}
-		if err := d.readOpenness(ctx); err != nil {
+		if c.open, err = d.readOpenness(ctx); err != nil {
 			return err
 		}
 	}
 	if !d.lacks("chain_peer") {
-		if err := d.readPeersOpen(ctx); err != nil {
+		if c.peersOpen, err = d.readPeersOpen(ctx); err != nil {
 			return err
 		}
 	}
 	d.placedMu.Lock()
 	d.placed = placed
 	d.placedMu.Unlock()
-	d.entries, d.groups, d.rates, d.loadedAt = entries, groups, rates, stream
-	d.byChain = map[chainTable]map[string]stored{}
-	for of, keys := range byChain {
-		for _, key := range keys {
-			d.indexChain(of, key)
-		}
-	}
-	d.swept = nil
-	d.peered = map[uint8]bool{}
-	clear(d.complete)
-	clear(d.parts) // the switch may have been restarted, so only the machine may install earlier content again
+	// It has no parts: the switch may have been restarted, so only the machine may install earlier
+	// content again.
+	c.loadedAt = stream
+	d.contents = c
 	return nil
 }
 
@@ -164,14 +155,13 @@ type Report struct {
 	Keys       int // key_index entries
 }
 
-// ReadChains reads a switch's content for each chain. It also returns the number of the
-// connection. It runs on the worker.
-func (d *Device) ReadChains(ctx context.Context) (stream int, has map[uint8]Report, err error) {
-	stream = d.Client.State().Stream
-	if err = d.load(ctx, stream); err == nil {
+// ReadChains reads a switch's content for each chain. It also returns the incarnation that this
+// content is of. It runs on the worker.
+func (d *Device) ReadChains(ctx context.Context) (in Incarnation, has map[uint8]Report, err error) {
+	if err = d.load(ctx, d.Client.State().Stream); err == nil {
 		has, err = d.report()
 	}
-	return stream, has, err
+	return d.incarnation(), has, err
 }
 
 // report returns the switch's known content for each chain.
@@ -197,17 +187,15 @@ func (d *Device) report() (map[uint8]Report, error) {
 	return out, nil
 }
 
-// base is what the last complete WriteBase went by.
+// base is what a WriteBase goes by.
 type base struct {
-	loadedAt int // the connection; 0: there was none
-	plan     *tableplan.Plan
-	routes   []uint32
-	leases   []p4rt.Entry
+	plan   *tableplan.Plan
+	routes []uint32
+	leases []p4rt.Entry
 }
 
 func (b *base) equal(o *base) bool {
-	return b.loadedAt == o.loadedAt && b.plan == o.plan && slices.Equal(b.routes, o.routes) &&
-		reflect.DeepEqual(b.leases, o.leases)
+	return b != nil && b.plan == o.plan && slices.Equal(b.routes, o.routes) && reflect.DeepEqual(b.leases, o.leases)
 }
 
 // WriteBase makes the switch hold what follows from the topology, and deletes entries of chains
@@ -220,14 +208,14 @@ func (d *Device) WriteBase(ctx context.Context) error {
 		return ErrGone
 	}
 	leases := d.owner.Leases(sw)
-	by := base{d.loadedAt, p, p.Routes(sw), leases}
+	by := base{p, p.Routes(sw), leases} // before the entries are made of it
 	if d.base.equal(&by) {
 		if err := d.writeOpenness(ctx); err != nil {
 			return err
 		}
 		return d.closePeers(ctx)
 	}
-	d.base = base{}
+	d.base = nil
 	// The right to use a session is written before the port that uses it. A request between the
 	// two would be refused permanently, because its session would not be the host's.
 	want, err := d.encode(append(slices.Clone(leases), p.Base(sw)...)...)
@@ -293,7 +281,7 @@ func (d *Device) WriteBase(ctx context.Context) error {
 	if err := d.Apply(ctx, remove...); err != nil {
 		return err
 	}
-	d.swept, d.base = p.Chains, by
+	d.swept, d.base = p.Chains, &by
 	return d.closePeers(ctx)
 }
 
