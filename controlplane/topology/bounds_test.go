@@ -15,11 +15,11 @@ func sized(switches, chains int) Spec {
 			P4Runtime: fmt.Sprintf("192.0.2.1:%d", 1000+i), Address: fmt.Sprintf("10.1.%d.%d", i>>8, i&255)})
 		if i > 0 {
 			// A switch has 509 ports, so the star has arms of several switches.
-			at := max(0, i-400)
-			s.Links = append(s.Links, []string{fmt.Sprintf("s%d:1", i), fmt.Sprintf("s%d:%d", at, 2+i)})
-			if at > 0 {
-				s.Links[i-1][1] = fmt.Sprintf("s%d:2", at)
+			at := fmt.Sprintf("s0:%d", 2+i)
+			if i > 400 {
+				at = fmt.Sprintf("s%d:2", i-400)
 			}
+			s.Links = append(s.Links, []string{fmt.Sprintf("s%d:1", i), at})
 		}
 	}
 	for i := range chains {
@@ -29,19 +29,26 @@ func sized(switches, chains int) Spec {
 	return s
 }
 
-// TestBounds: a network that is as large as what was tested is accepted, and a larger one is not.
-// The error says what to do.
+// TestBounds: as many switches may be members of chains as one controller is tested with, and no
+// more. The error says what to do. Switches that are in no chain do not count.
 func TestBounds(t *testing.T) {
 	for _, c := range []struct {
-		switches, chains int
-		want             string
+		switches, chains, members int // members of each chain, all different
+		want                      string
 	}{
-		{MaxSwitches, MaxParts / MaxSwitches, ""},
-		{MaxSwitches + 1, 1, "1001 switches, and one controller is tested with up to 1000: divide the network"},
-		{MaxSwitches, MaxParts/MaxSwitches + 1, "101000 parts, and one controller is tested with up to 100000: use fewer"},
-		{MaxParts / 200, 200, ""},
+		{MaxMembers, 100, MaxMembers / 100, ""},
+		{MaxMembers + 10, 101, MaxMembers / 100,
+			"1010 switches would be members of chains, and one controller is tested with up to 1000: give the chains fewer"},
+		{5000, 200, 3, ""},
 	} {
-		_, err := New(sized(c.switches, c.chains), "test")
+		s := sized(c.switches, c.chains)
+		for i := range s.Chains {
+			s.Chains[i].Members = nil
+			for m := range c.members {
+				s.Chains[i].Members = append(s.Chains[i].Members, fmt.Sprint("s", (i*c.members+m)%c.switches))
+			}
+		}
+		_, err := New(s, "test")
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%d switches and %d chains: %v, want %q", c.switches, c.chains, err, c.want)
 		}

@@ -177,14 +177,12 @@ func (p *parser) check(f *Spec) (*Topology, error) {
 	for i := range f.Chains {
 		p.addChain(i, &f.Chains[i])
 	}
-	switch n := len(f.Switches) * len(f.Chains); {
-	case len(f.Switches) > MaxSwitches:
-		p.add("switches", "", "there are %d switches, and one controller is tested with up to %d: divide the network "+
-			"into several, each with its own controllers and chains", len(f.Switches), MaxSwitches)
-	case n > MaxParts:
-		p.add("chains", "", "there are %d chains and %d switches, each of which has a part in every chain: that is %d "+
-			"parts, and one controller is tested with up to %d: use fewer chains, or divide the network into several",
-			len(f.Chains), len(f.Switches), n, MaxParts)
+	var members [][]string
+	for _, c := range p.t.Chains {
+		members = append(members, c.Members)
+	}
+	if err := TooManyMembers(members...); err != nil {
+		p.add("chains", "", "%v", err)
 	}
 	if len(f.Switches) == 0 {
 		p.add("switches", "", "there are no switches: list at least one under switches")

@@ -26,13 +26,26 @@ const (
 	MaxChains = 256 // the chain is the top byte of a KEY_ID
 )
 
-// What one controller is tested with (docs/benchmarks/controller.md). Every switch has a part in
-// every chain, because it must know the way to the chain's members, so the number of parts bounds
-// what a controller installs when all switches start together.
-const (
-	MaxSwitches = 1000
-	MaxParts    = 100_000 // switches times chains
-)
+// MaxMembers is how many switches may be members of chains, counting each switch once. One
+// controller is tested with that many (docs/benchmarks/controller.md). Switches that are in no chain
+// do not count, because they only carry hosts and need no leases.
+const MaxMembers = 1000
+
+// TooManyMembers returns an error if more than MaxMembers switches are members of chains.
+func TooManyMembers(chains ...[]string) error {
+	distinct := map[string]bool{}
+	for _, members := range chains {
+		for _, m := range members {
+			distinct[m] = true
+		}
+	}
+	if len(distinct) <= MaxMembers {
+		return nil
+	}
+	return fmt.Errorf("%d switches would be members of chains, and one controller is tested with up to %d: give the "+
+		"chains fewer members, or divide the network into several, each with its own controllers and chains "+
+		"(switches that are in no chain do not count)", len(distinct), MaxMembers)
+}
 
 // DefaultRejoin is how long a lost member must have been steady before it is brought in again,
 // unless the file gives another time.
