@@ -23,9 +23,13 @@ type Plan struct {
 	// numbers holds the numbers of the principals and realms, by name.
 	numbers map[string]uint16
 
-	// entrances caches the result of ports for each switch. avoid empties it.
+	cover []netip.Prefix // all addresses of the network; nil: no switch gathers its routes
+
+	// entrances caches the result of ports for each switch, and gathers that of gather. Avoid empties
+	// them.
 	entrancesMu sync.Mutex
 	entrances   map[string]map[string][]uint32
+	gathers     map[string]*gathered
 }
 
 // New makes the plan of a topology. It fails if the multicast groups of the chains do not fit, or
@@ -43,6 +47,9 @@ func New(t *topology.Topology, given *Numbering) (*Plan, error) {
 	for _, c := range t.Chains {
 		p.Chains = append(p.Chains, c.ID)
 		p.services[c.Address] = true
+	}
+	if c := cover(t); mayGather(t, c) {
+		p.cover = c
 	}
 	p.Avoid(nil)
 	return p, nil
@@ -62,7 +69,7 @@ func (p *Plan) Avoid(down map[string]bool) {
 	p.entrancesMu.Lock()
 	defer p.entrancesMu.Unlock()
 	p.around.Store(p.Topology.Graph(maps.Clone(down)))
-	p.entrances = map[string]map[string][]uint32{}
+	p.entrances, p.gathers = map[string]map[string][]uint32{}, map[string]*gathered{}
 }
 
 // Graph returns the network by which the routes go now. As long as it is the same, so are all
@@ -152,10 +159,11 @@ func (p *Plan) graph(from string, to ...string) *topology.Graph {
 	return g
 }
 
-// towards returns the route at a switch to an address that is at or behind another switch.
-func (p *Plan) towards(from *topology.Switch, to netip.Prefix, at string) (p4rt.Entry, bool) {
+// towards returns the route at a switch to an address that is at or behind another switch. It returns
+// false if there is none, or if the switch's gathered routes (nil: none) contain it.
+func (p *Plan) towards(from *topology.Switch, to netip.Prefix, at string, g *gathered) (p4rt.Entry, bool) {
 	hop, ok := p.graph(from.Name, at).NextHop(from.Name, at)
-	if !ok {
+	if !ok || g.covers(hop) {
 		return p4rt.Entry{}, false
 	}
 	return forward(to, hop.Peer.MAC, hop.Number), true
@@ -198,12 +206,16 @@ func (p *Plan) Base(s *topology.Switch) []p4rt.Entry {
 		}
 	}
 	out = append(out, localAddress(s.Address), toController(p.Topology.Controller.Address))
+	g := p.gather(s)
+	if g != nil {
+		out = append(out, p.gatheredRoutes(s, g)...)
+	}
 	for _, other := range p.Topology.Switches {
-		if e, ok := p.towards(s, only(other.Address), other.Name); ok {
+		if e, ok := p.towards(s, only(other.Address), other.Name, g); ok {
 			out = append(out, e)
 		}
 		for _, prefix := range other.Prefixes {
-			if e, ok := p.towards(s, prefix, other.Name); ok {
+			if e, ok := p.towards(s, prefix, other.Name, g); ok {
 				out = append(out, e)
 			}
 		}
@@ -213,7 +225,7 @@ func (p *Plan) Base(s *topology.Switch) []p4rt.Entry {
 			out = append(out, forward(only(h.IP), h.MAC, h.Port))
 		} else if h.Switch.Covers(h.IP) {
 			continue
-		} else if e, ok := p.towards(s, only(h.IP), h.Switch.Name); ok {
+		} else if e, ok := p.towards(s, only(h.IP), h.Switch.Name, g); ok {
 			out = append(out, e)
 		}
 	}
@@ -238,7 +250,7 @@ type Part struct {
 	Peers  map[uint32]Peer // chain_peer, by port
 	Groups []p4rt.Group
 	Take   *p4rt.Entry // local_address entry of the service address, at members that may answer
-	Route  *p4rt.Entry // ipv4_lpm entry of the service address, at the other switches
+	Route  *p4rt.Entry // ipv4_lpm entry of the service address: its route, or that there is none
 }
 
 // Chain returns a switch's content for a configuration of a chain.
@@ -278,8 +290,12 @@ func (p *Plan) Chain(c *topology.Chain, s *topology.Switch, conf chain.Config) P
 	if a.Holds() {
 		e := localAddress(c.Address)
 		out.Take = &e
+		if p.gather(s) != nil {
+			drop := noRoute(only(c.Address))
+			out.Route = &drop
+		}
 	} else if e, ok := p.towards(s, only(c.Address), p.graph(s.Name, conf.Members...).Nearest(s.Name,
-		conf.Members)); ok {
+		conf.Members), nil); ok {
 		out.Route = &e
 	}
 	return out
