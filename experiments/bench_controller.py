@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Measure one controller against 10, 100 and 1,000 switches (``make bench-controller``), with a
-tenth as many chains: the time until all chains are ready, the controller's processor time and
+tenth as many chains (or ``--chains``): the time until all chains are ready, the controller's processor time and
 memory at rest, whether leases are kept, and how long a failover, a takeover and a restart take.
 
 ``netcraq-bench-controller`` runs each network. Its switches are the interpreter and the P4Runtime
 server that ship, all in one process; the store is an etcd. Of each value the table has the median
 of the rounds, and the exponent e of the curve: the value grows as the number of switches to the
-power of e. ``out/bench-controller.json`` has every round.
+power of e. ``out/bench-controller.json`` has every round. With ``--page`` the run replaces the last
+one in docs/benchmarks/controller.md.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from rich.table import Table  # noqa: E402
 from experiments.bench_rounds import end_orderly, show_load  # noqa: E402
 from experiments.provenance import record  # noqa: E402
 
+PAGE = ROOT / "docs" / "benchmarks" / "controller.md"
 COMMAND = ROOT / "bin" / "netcraq-bench-controller"
 CONTROLLER = ROOT / "bin" / "netcraq-controller"
 
@@ -64,6 +66,12 @@ def exponent(points: list[tuple[float, float]]) -> float | None:
     return statistics.linear_regression([math.log(x) for x, _ in points], [math.log(y) for _, y in points]).slope
 
 
+def median(value: Callable[[Found], float], rounds: list[Found]) -> float | None:
+    """The median of the rounds that came so far as to measure a value; None if none has."""
+    values = [v for v in map(value, rounds) if v]
+    return statistics.median(values) if values else None
+
+
 def lost(found: Found) -> str:
     """The leases that had run out, of those that were read."""
     return f"{found['expired']:,} of {found['looks']:,}"
@@ -82,11 +90,13 @@ def table(rounds: list[list[Found]]) -> Table:
         out.add_column(f"{size:,} switches", justify="right")
     out.add_column("exponent", justify="right")
     out.add_row("chains", *(str(by_size[size][0]["chains"]) for size in sizes), "")
+    out.add_row("switches in chains", *(f"{by_size[size][0]['members']:,}" for size in sizes), "")
     out.add_row("chains with the switch that fails", *(str(by_size[size][0]["used"]) for size in sizes), "")
     for name, value, form in ROWS:
-        medians = [statistics.median(value(f) for f in by_size[size]) for size in sizes]
-        slope = exponent(list(zip(map(float, sizes), medians, strict=True)))
-        out.add_row(name, *(format(m, form) for m in medians), "" if slope is None else f"{slope:.2f}")
+        medians = {size: median(value, by_size[size]) for size in sizes}
+        slope = exponent([(float(size), m) for size, m in medians.items() if m is not None])
+        cells = ("not reached" if m is None else format(m, form) for m in medians.values())
+        out.add_row(name, *cells, "" if slope is None else f"{slope:.2f}")
     for name, looks, expired in (
         ("leases that had run out, of those read at rest", "looks", "expired"),
         ("the same in the other chains during the failover", "failoverLooks", "failoverExpired"),
@@ -103,10 +113,27 @@ def run(size: int, options: argparse.Namespace) -> Found:
     """One network."""
     command = [str(COMMAND), "-switches", str(size), "-rest", f"{options.rest:g}s", "-lease", str(options.lease)]
     command += ["-patience", f"{options.patience:g}s", "-controller", str(CONTROLLER)]
+    command += ["-chains", str(options.chains), "-members", str(options.members), "-until", options.until]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"bench_controller.py: {size} switches: {done.stderr.strip()[-500:]}")
-    return json.loads(done.stdout)
+    found: Found = json.loads(done.stdout)
+    if "failed" in found:
+        print(f"{size} switches: {found['failed']}", file=sys.stderr, flush=True)
+    return found
+
+
+MARK = "<!-- make bench-controller writes the rest of this page -->"
+
+
+def write_page(result: Found) -> None:
+    """Replace the run at the end of the page."""
+    from experiments.bench_page import section  # noqa: PLC0415 - it imports this module
+
+    kept, mark, _ = PAGE.read_text().partition(MARK)
+    failed = [f"- {f['switches']:,} switches: {f['failed']}" for r in result["rounds"] for f in r if "failed" in f]
+    notes = ["Measurements that ended early:", "", *failed, ""] if failed else []
+    PAGE.write_text("\n".join([kept + mark, "", section(result, [table(result["rounds"])]).rstrip(), "", *notes]))
 
 
 def main() -> int:
@@ -115,6 +142,10 @@ def main() -> int:
         prog="bench_controller.py", description="One controller against networks of many switches."
     )
     parser.add_argument("--switches", type=int, nargs="+", default=[10, 100, 1000], metavar="N", help="10 100 1000")
+    parser.add_argument("--chains", type=int, default=0, metavar="N", help="default a tenth of the switches")
+    parser.add_argument("--members", type=int, default=3, metavar="N", help="of each chain (default 3)")
+    parser.add_argument("--until", default="restart", metavar="STEP", help="the last step to measure (default all)")
+    parser.add_argument("--page", action="store_true", help="write the run into docs/benchmarks/controller.md")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of all networks, in turn (default 3)")
     parser.add_argument("--rest", type=float, default=60, metavar="SECONDS", help="at rest (default 60)")
     parser.add_argument("--lease", type=int, default=200, metavar="MS", help="read lease (default 200)")
@@ -148,6 +179,8 @@ def main() -> int:
     console.print(table(rounds))
     show_load(console, result)
     console.print(f"written: {file}")
+    if options.page:
+        write_page(result)
     return 0
 
 

@@ -14,6 +14,7 @@ def found(switches: int, power: float, expired: int = 0) -> dict:
         **{name: 0.01 * switches**power for name in (*times, "takeover", "restart")},
         **{name: switches for name in ("switches", "writes", "memory", "record", "largest")},
         "chains": switches // 10,
+        "members": switches // 5,
         "used": switches // 20,
         "leaseMillis": 200,
         "looks": 1500,

@@ -70,20 +70,6 @@ type Device struct {
 	placed   map[uint8]map[wire.Key]ops.Entry
 }
 
-// Limits bounds what all devices of a controller do at the same time. Without them a controller of
-// a thousand switches would begin everything at once: requests would wait for each other until they
-// are too late, and what chains wait for would wait for what nobody waits for.
-type Limits struct {
-	setUps chan struct{} // switches that are being set up
-	loads  chan struct{} // of them, those that get the program, which is megabytes
-	parts  chan struct{} // switches that get what no chain waits for (InstallSoon, RefreshLater)
-}
-
-// NewLimits returns the limits of a controller.
-func NewLimits() *Limits {
-	return &Limits{setUps: make(chan struct{}, 64), loads: make(chan struct{}, 16), parts: make(chan struct{}, 8)}
-}
-
 // Options are common to all devices of a controller.
 type Options struct {
 	Owner    Owner

@@ -2,6 +2,7 @@ package switches
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -55,13 +56,11 @@ func (d *Device) ensureProgram(ctx context.Context, stream int) (p4rt.Pushed, er
 		// The program was committed without reconciling: some targets keep registers then, and
 		// others do not.
 		pushed = p4rt.Committed
-		select {
-		case d.limits.loads <- struct{}{}:
-		case <-ctx.Done():
-			return p4rt.Kept, ctx.Err()
+		if err := d.limits.loads.begin(ctx); err != nil {
+			return p4rt.Kept, err
 		}
 		err := d.Client.ReloadIn(ctx, stream, pipeline)
-		<-d.limits.loads
+		d.limits.loads.end(errors.Is(err, p4rt.ErrOutcomeUnknown))
 		if err != nil {
 			return p4rt.Kept, err
 		}

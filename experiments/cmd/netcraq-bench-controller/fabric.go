@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/netcraq/netcraq/controlplane/topology"
 )
@@ -23,20 +24,22 @@ const (
 // chainSlots is how many slots each chain has. The chains of the largest network fit the program.
 const chainSlots = 16
 
-// fabric is a network of a given number of switches, with a chain for ten of them.
+// fabric is a network of a given number of switches and chains.
 type fabric struct {
-	spec   topology.Spec
-	cables [][4]int // switch, port, switch, port; switches count from 1
-	ports  []int    // the ports that each switch has
-	leaves []int
+	perChain int // members of each chain
+	spec     topology.Spec
+	cables   [][4]int // switch, port, switch, port; switches count from 1
+	ports    []int    // the ports that each switch has
+	leaves   []int
 }
 
 // newFabric describes a network of n switches, without their P4Runtime addresses.
-func newFabric(n int, program topology.ProgramSpec, leaseMillis int) (*fabric, error) {
-	if n < cores+podAggs+2 {
-		return nil, fmt.Errorf("%d switches: the smallest network has %d", n, cores+podAggs+2)
+func newFabric(n, chains, perChain int, program topology.ProgramSpec, leaseMillis int) (*fabric, error) {
+	if least := cores + podAggs + perChain - 1; n < least || perChain < 3 {
+		return nil, fmt.Errorf("%d switches and %d members of a chain: give at least 3 members, and %d switches for %d",
+			n, perChain, cores+podAggs+max(perChain, 3)-1, max(perChain, 3))
 	}
-	f := &fabric{ports: make([]int, n+1)}
+	f := &fabric{perChain: perChain, ports: make([]int, n+1)}
 	f.spec.Program = program
 	for i := 1; i <= n; i++ {
 		id := uint64(i)
@@ -63,7 +66,7 @@ func newFabric(n int, program topology.ProgramSpec, leaseMillis int) (*fabric, e
 			IP: fmt.Sprintf("10.2.0.%d", i+1), MAC: fmt.Sprintf("02:00:00:00:00:%02x", i+1),
 			Port: fmt.Sprintf("%s:%d", name(leaf), f.ports[leaf])})
 	}
-	for c := range max(1, n/10) {
+	for c := range chains {
 		f.addChain(c, leaseMillis)
 	}
 	return f, nil
@@ -79,8 +82,8 @@ func (f *fabric) connect(a, b int) {
 		fmt.Sprintf("%s:%d", name(b), f.ports[b])})
 }
 
-// addChain adds a chain of a leaf, a core switch and another leaf. Each core switch is in half of
-// the chains, and every leaf in at most one chain.
+// addChain adds a chain of a leaf, a core switch and other leaves. Each core switch is in half of
+// the chains, and every leaf in at most one chain while there are enough.
 func (f *fabric) addChain(c, leaseMillis int) {
 	members := f.members(c)
 	spec := topology.ChainSpec{ID: &c, Name: chainName(c), Address: fmt.Sprintf("10.3.0.%d", c+1), Slots: chainSlots,
@@ -93,7 +96,20 @@ func (f *fabric) addChain(c, leaseMillis int) {
 
 func chainName(c int) string { return fmt.Sprint("chain", c) }
 
-func (f *fabric) members(c int) []int {
-	n := len(f.leaves)
-	return []int{f.leaves[2*c%n], 1 + c%cores, f.leaves[(2*c+1)%n]}
+func (f *fabric) members(c int) (out []int) {
+	for i := range f.perChain - 1 {
+		out = append(out, f.leaves[(c*(f.perChain-1)+i)%len(f.leaves)])
+	}
+	return slices.Insert(out, 1, 1+c%cores)
+}
+
+// inChains returns how many switches are members of chains.
+func (f *fabric) inChains() int {
+	distinct := map[int]bool{}
+	for c := range f.spec.Chains {
+		for _, m := range f.members(c) {
+			distinct[m] = true
+		}
+	}
+	return len(distinct)
 }

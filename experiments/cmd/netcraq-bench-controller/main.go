@@ -47,7 +47,9 @@ func run(args []string) error {
 	}
 	var o options
 	f := flag.NewFlagSet("netcraq-bench-controller", flag.ExitOnError)
-	f.IntVar(&o.switches, "switches", 10, "switches of the network; a tenth as many chains")
+	f.IntVar(&o.switches, "switches", 10, "switches of the network")
+	f.IntVar(&o.chains, "chains", 0, "chains of the network (default a tenth of the switches)")
+	f.IntVar(&o.members, "members", 3, "members of each chain: a core switch and leaves, at least 3")
 	f.DurationVar(&o.rest, "rest", time.Minute, "time to measure at rest")
 	f.IntVar(&o.lease, "lease", 200, "read lease in milliseconds")
 	f.StringVar(&o.controller, "controller", "bin/netcraq-controller", "the controller's program")
@@ -62,6 +64,9 @@ func run(args []string) error {
 	}
 	if !slices.Contains(stepNames, o.until) {
 		return fmt.Errorf("-until %s: give one of %s", o.until, strings.Join(stepNames, ", "))
+	}
+	if o.chains == 0 {
+		o.chains = max(1, o.switches/10)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

@@ -18,6 +18,8 @@ import (
 
 type options struct {
 	switches   int
+	chains     int
+	members    int // of each chain
 	lease      int // milliseconds
 	rest       time.Duration
 	patience   time.Duration
@@ -33,6 +35,7 @@ var stepNames = []string{"start", "rest", "record", "failover", "takeover", "res
 type Result struct {
 	Switches int `json:"switches"`
 	Chains   int `json:"chains"`
+	Members  int `json:"members"` // switches that are in any chain
 	Lease    int `json:"leaseMillis"`
 	// Ready is the time from the controller's start until all chains serve, with switches that have
 	// no program yet; Filled, until nothing more is written to any switch.
@@ -65,6 +68,8 @@ type Result struct {
 	// Restart, from the start of a controller that finds everything in place.
 	Takeover float64 `json:"takeover"`
 	Restart  float64 `json:"restart"`
+	// Failed is why the measurement ended early; "": it did not.
+	Failed string `json:"failed,omitempty"`
 }
 
 // bench is one network under measurement.
@@ -104,8 +109,8 @@ func measure(ctx context.Context, o options) (*Result, error) {
 		err := do(limit)
 		cancel()
 		if err != nil {
-			text, _ := json.Marshal(b.r)
-			return nil, fmt.Errorf("%s: %w; measured until then: %s", stepNames[i], err, text)
+			b.r.Failed = fmt.Sprintf("%s: %v", stepNames[i], err)
+			return &b.r, nil
 		}
 	}
 	return &b.r, nil
@@ -118,7 +123,7 @@ func (b *bench) setUp() error {
 	if program.JSON, program.P4Info, err = p4src.Write(filepath.Join(b.dir, "program"), 128); err != nil {
 		return err
 	}
-	if b.f, err = newFabric(b.o.switches, program, b.o.lease); err != nil {
+	if b.f, err = newFabric(b.o.switches, b.o.chains, b.o.members, program, b.o.lease); err != nil {
 		return err
 	}
 	self, err := os.Executable()
