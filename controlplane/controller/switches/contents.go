@@ -51,16 +51,16 @@ func noContents() contents {
 // Incarnation identifies a switch's content since it was last emptied. Two jobs with the same
 // Incarnation find what the first one has written, unless the content was changed by others.
 type Incarnation struct {
-	Stream   int // the connection (p4rt.State.Stream)
-	Programs int // how often the device had loaded the program
+	Stream   int   // the connection (p4rt.State.Stream)
+	Programs int64 // how often the device had loaded the program
 }
 
 // incarnation is the Incarnation that was read last.
-func (d *Device) incarnation() Incarnation { return Incarnation{d.loadedAt, d.programs} }
+func (d *Device) incarnation() Incarnation { return Incarnation{d.loadedAt, d.programs.Load()} }
 
 // programLoaded notes that the program was loaded in a connection, which has emptied the switch.
 func (d *Device) programLoaded(stream int) {
-	d.programs++
+	d.programs.Add(1)
 	d.freshAt, d.loadedAt = stream, 0
 }
 
@@ -363,7 +363,7 @@ func (d *Device) Read(ctx context.Context) error {
 // ReadIn is Read in a given incarnation: the one that a chain has judged. In another one the switch
 // may be empty.
 func (d *Device) ReadIn(ctx context.Context, in Incarnation) error {
-	if d.Client.State().Stream != in.Stream || d.programs != in.Programs {
+	if d.Client.State().Stream != in.Stream || d.programs.Load() != in.Programs {
 		return fmt.Errorf("%s was connected or emptied again meanwhile: %w", d.Spec.Name, ErrNotConnected)
 	}
 	return d.Read(ctx)

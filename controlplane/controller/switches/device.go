@@ -55,10 +55,10 @@ type Device struct {
 	worked       atomic.Int64 // when a call to it was last answered
 	unsent       atomic.Uint64
 
-	contents     // used by the worker only
-	setUpAt  int // the connection in which it got everything that follows from the topology; 0: none yet
-	freshAt  int // the connection in which the program was last loaded
-	programs int // how often this device has loaded the program
+	contents              // used by the worker only
+	setUpAt  int          // the connection in which it got everything that follows from the topology; 0: none yet
+	freshAt  int          // the connection in which the program was last loaded
+	programs atomic.Int64 // how often this device has loaded the program
 
 	// later holds the parts that InstallSoon was asked for.
 	laterMu sync.Mutex

@@ -16,10 +16,9 @@ import (
 	"github.com/netcraq/netcraq/internal/testutil/poll"
 )
 
-// TestPartThatWasOvertaken: a part that has waited is not installed if the switch meanwhile has its
-// part of a later configuration, for which a chain waited. The same holds for a part that waits
-// together with a later one of its chain.
-func TestPartThatWasOvertaken(t *testing.T) {
+// connected returns a device that is the primary of a switch without a data plane.
+func connected(t *testing.T) (*Device, *p4rttest.Server) {
+	t.Helper()
 	const compiled = "../../../p4src/compiled/netcraq-128"
 	pipeline, err := p4rt.LoadPipeline(compiled+".p4info.txtpb", compiled+".json.gz")
 	if err != nil {
@@ -43,6 +42,39 @@ func TestPartThatWasOvertaken(t *testing.T) {
 	poll.Until(t, 20*time.Second, "the switch is connected", func() bool {
 		return d.Client.State().Phase == p4rt.Primary
 	})
+	return d, server
+}
+
+// TestIncarnation: what was decided before a switch was emptied does not happen after it, even in
+// the same connection. Operations on keys take it for another connection.
+func TestIncarnation(t *testing.T) {
+	d, server := connected(t)
+	stream := d.Client.State().Stream
+	d.loadedAt, d.setUpAt = stream, stream
+	before, connection := d.incarnation(), target{d}.Connection()
+	if err := d.ReadIn(t.Context(), before); err != nil {
+		t.Fatal(err)
+	}
+	d.programLoaded(stream)
+	if target := (target{d}); target.Connection() == connection {
+		t.Error("operations on keys would not notice")
+	}
+	if err := d.ReadIn(t.Context(), before); !errors.Is(err, ErrNotConnected) {
+		t.Errorf("the switch is read for what was decided before: %v", err)
+	}
+	var answer error
+	d.installLater(t.Context(), []InstallRequest{{In: before, Chain: &topology.Chain{ID: 7}, Config: chain.Config{Epoch: 9},
+		Done: func(err error) { answer = err }}})
+	if !errors.Is(answer, ErrNotConnected) || server.Writes() > 0 {
+		t.Errorf("%d writes, %v", server.Writes(), answer)
+	}
+}
+
+// TestPartThatWasOvertaken: a part that has waited is not installed if the switch meanwhile has its
+// part of a later configuration, for which a chain waited. The same holds for a part that waits
+// together with a later one of its chain.
+func TestPartThatWasOvertaken(t *testing.T) {
+	d, server := connected(t)
 	stream := d.Client.State().Stream
 	d.loadedAt, d.setUpAt = stream, stream
 	d.parts[7] = chain.Config{Epoch: 3}
@@ -51,7 +83,7 @@ func TestPartThatWasOvertaken(t *testing.T) {
 		return InstallRequest{In: d.incarnation(), Chain: &topology.Chain{ID: 7}, Config: chain.Config{Epoch: epoch},
 			Done: func(err error) { answers = append(answers, err) }}
 	}
-	d.installLater(ctx, []InstallRequest{ask(1), ask(2)})
+	d.installLater(t.Context(), []InstallRequest{ask(1), ask(2)})
 	if len(answers) != 2 || !errors.Is(answers[0], errOvertaken) || !errors.Is(answers[1], errOvertaken) {
 		t.Errorf("the answers are %v", answers)
 	}
